@@ -1,0 +1,66 @@
+"""One tree of errors for the whole project; each door (CLI, HTTP, websocket, dialect) maps it once.
+
+`code` is stable and machine-readable, `param` names the input at fault, the message says what is
+wrong with it and what is allowed.
+"""
+
+from __future__ import annotations
+
+
+class SpeechError(Exception):
+    """Base of everything the runtime raises on purpose."""
+
+    code = "speech_error"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class InvalidRequest(SpeechError):
+    """The request is at fault: nothing was started, nothing else is touched."""
+
+    code = "invalid_request"
+
+
+class NothingToSay(InvalidRequest):
+    """The text holds no word, number or letter that can be spoken."""
+
+    code = "nothing_to_say"
+
+
+class TextTooLong(InvalidRequest):
+    """The text is over the declared limit."""
+
+    code = "text_too_long"
+
+
+class UnknownVoice(InvalidRequest):
+    """The voice is not one of the model's."""
+
+    code = "unknown_voice"
+
+
+class ModelNotFound(SpeechError):
+    """The model's name or path, or one file of it, does not exist."""
+
+    code = "model_not_found"
+
+
+class NoAudio(SpeechError):
+    """The model ended the request before its first frame."""
+
+    code = "no_audio"
+
+
+class EngineDead(SpeechError):
+    """The engine stopped; no request can run any more."""
+
+    code = "engine_dead"
+
+
+class Overloaded(SpeechError):
+    """The engine holds as many requests as it may; try again later."""
+
+    code = "overloaded"

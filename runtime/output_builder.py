@@ -1,0 +1,83 @@
+"""The background output builder: a step's snapshot becomes each request's codes, off the
+critical path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omni_speak.runtime.snapshot import StepSnapshot
+
+EMPTY = np.empty(0, dtype=np.uint16)
+
+Sink = Callable[[dict[str, NDArray[np.uint16]]], None]
+"""Takes one step's payload: request id → its frame's codes, uint16 [Q], or an empty array."""
+
+
+def build_payload(
+    snapshot: StepSnapshot, end_token_ids: frozenset[int]
+) -> dict[str, NDArray[np.uint16]]:
+    """R17: every row of the batch has an entry, in batch order. A row that got no frame this step
+    (unfinished prefill, or the token that ends it) has an *empty* one: never a replay."""
+    snapshot.wait()
+    codes = snapshot.codes.numpy().astype(np.uint16)
+    payload = dict.fromkeys(snapshot.req_ids, EMPTY)
+    for row, (place, token) in enumerate(
+        zip(snapshot.sampled, snapshot.tokens.tolist(), strict=True)
+    ):
+        if token not in end_token_ids:
+            payload[snapshot.req_ids[place]] = codes[row]
+    return payload
+
+
+class PendingBuild:
+    """A step's output under construction. Built exactly once (R23); `result` waits, raises what
+    the builder raised as it was, and lets go of everything after."""
+
+    def __init__(self, future: Future[None]) -> None:
+        self._future: Future[None] | None = future
+
+    def result(self) -> None:
+        future, self._future = self._future, None
+        if future is not None:
+            future.result()
+
+
+class OutputBuilder:
+    """Builds steps in order, on one long-lived worker thread (R24) or inline (R21)."""
+
+    def __init__(self, end_token_ids: frozenset[int], *, background: bool) -> None:
+        self._end_token_ids = end_token_ids
+        self._worker = (
+            ThreadPoolExecutor(max_workers=1, thread_name_prefix="output-builder")
+            if background
+            else None
+        )
+        self.sink: Sink = _drop
+
+    @property
+    def background(self) -> bool:
+        return self._worker is not None
+
+    def submit(self, snapshot: StepSnapshot) -> PendingBuild:
+        if self._worker is not None:
+            return PendingBuild(self._worker.submit(self._build, snapshot))
+        done: Future[None] = Future()
+        self._build(snapshot)
+        done.set_result(None)
+        return PendingBuild(done)
+
+    def _build(self, snapshot: StepSnapshot) -> None:
+        self.sink(build_payload(snapshot, self._end_token_ids))
+
+    def shutdown(self) -> None:
+        """Finish what is queued and end the worker. Twice is harmless."""
+        if self._worker is not None:
+            self._worker.shutdown(wait=True)
+
+
+def _drop(payload: dict[str, NDArray[np.uint16]]) -> None:
+    """Until an engine listens (warm-up), outputs go nowhere."""

@@ -1,0 +1,123 @@
+"""What goes into the engine and what comes out. Light on purpose: no torch, no vLLM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omni_speak.runtime.errors import InvalidRequest, TextTooLong, UnknownVoice
+
+MAX_SEED = 2**53 - 1
+"""Largest seed: what every JSON reader keeps exactly."""
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechRequest:
+    """One utterance to speak.
+
+    `voice` None is the model's default; `speed` 1.0 is the voice's own rate; `seed` None draws a
+    fresh one (reported in the result); `temperature` 0.0 is greedy, None the model's default;
+    `max_frames` None derives the frame budget from the text's length.
+    """
+
+    text: str
+    voice: str | None = None
+    speed: float = 1.0
+    seed: int | None = None
+    temperature: float | None = None
+    max_frames: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """One tick of one stream: `codes` uint16 [Q], `pcm` float32 [samples_per_frame] in -1..1,
+    `pts` the media time of its first sample, in samples."""
+
+    index: int
+    codes: NDArray[np.uint16]
+    pcm: NDArray[np.float32]
+    pts: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechResult:
+    """How a stream ended: `stop` (the model ended it) or `length` (the frame budget was spent, so
+    the audio is incomplete). `seed` speaks the same request again."""
+
+    finish_reason: FinishReason
+    frames: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What a client may know of the engine: declared in `session.opened` and `/v1/audio/voices`.
+
+    `sample_rate` Hz, `frame_rate` Hz, `samples_per_frame` = sample_rate / frame_rate,
+    `codebooks` per frame of `codebook_size` entries, `max_text_chars` per request.
+    """
+
+    model: str
+    voices: tuple[str, ...]
+    default_voice: str
+    sample_rate: int
+    frame_rate: float
+    samples_per_frame: int
+    codebooks: int
+    codebook_size: int
+    max_text_chars: int
+    speed_range: tuple[float, float]
+
+
+def check_request(request: SpeechRequest, info: EngineInfo) -> SpeechRequest:
+    """Hold a request to what the engine offers; returns it with the voice's own spelling.
+
+    Raises `InvalidRequest` (or a subclass) naming the field, its fault and what is allowed.
+    """
+    if not isinstance(request.text, str):
+        raise InvalidRequest(
+            f"text must be a string, got {type(request.text).__name__}", param="text"
+        )
+    if len(request.text) > info.max_text_chars:
+        raise TextTooLong(
+            f"text has {len(request.text)} characters; at most {info.max_text_chars} are allowed",
+            param="text",
+        )
+    low, high = info.speed_range
+    _check_number("speed", request.speed, low, high)
+    if request.temperature is not None:
+        _check_number("temperature", request.temperature, 0.0, 2.0)
+    if request.seed is not None:
+        _check_int("seed", request.seed, 0, MAX_SEED)
+    if request.max_frames is not None:
+        _check_int("max_frames", request.max_frames, 1, 1_000_000)
+    return replace(request, voice=_find_voice(request.voice, info))
+
+
+def _find_voice(voice: str | None, info: EngineInfo) -> str:
+    if voice is None:
+        return info.default_voice
+    for known in info.voices:
+        if isinstance(voice, str) and known.casefold() == voice.casefold():
+            return known
+    raise UnknownVoice(f"no voice {voice!r}; voices: {', '.join(info.voices)}", param="voice")
+
+
+def _check_number(name: str, value: object, low: float, high: float) -> None:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not good or not low <= value <= high:  # type: ignore[operator]  # NaN fails, as it should
+        raise InvalidRequest(
+            f"{name} must be a number from {low} to {high}, got {value!r}", param=name
+        )
+
+
+def _check_int(name: str, value: object, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise InvalidRequest(
+            f"{name} must be an integer from {low} to {high}, got {value!r}", param=name
+        )
