@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import anyio
 import anyio.to_thread
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from omni_speak.models.base import Prompt
 from omni_speak.models.registry import open_model
@@ -60,6 +60,15 @@ class EngineConfig(BaseModel):
     kv_cache_blocks: int | None = Field(None, ge=1, description="overrides kv_cache_mib")
     lead_frames: int = Field(64, ge=1, description="frames decoded ahead of a stream's reader")
     async_scheduling: bool | None = Field(None, description="None: on CUDA only")
+
+    @model_validator(mode="after")
+    def _a_step_holds_every_stream(self) -> Self:
+        if self.max_step_tokens < self.max_streams:
+            raise ValueError(
+                f"max_step_tokens ({self.max_step_tokens}) must be at least max_streams "
+                f"({self.max_streams}): every running stream decodes one token a step"
+            )
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,22 +17,6 @@ Sink = Callable[[dict[str, NDArray[np.uint16]]], None]
 """Takes one step's payload: request id → its frame's codes, uint16 [Q], or an empty array."""
 
 
-def build_payload(
-    snapshot: StepSnapshot, end_token_ids: frozenset[int]
-) -> dict[str, NDArray[np.uint16]]:
-    """R17: every row of the batch has an entry, in batch order. A row that got no frame this step
-    (unfinished prefill, or the token that ends it) has an *empty* one: never a replay."""
-    snapshot.wait()
-    codes = snapshot.codes.numpy().astype(np.uint16)
-    payload = dict.fromkeys(snapshot.req_ids, EMPTY)
-    for row, (place, token) in enumerate(
-        zip(snapshot.sampled, snapshot.tokens.tolist(), strict=True)
-    ):
-        if token not in end_token_ids:
-            payload[snapshot.req_ids[place]] = codes[row]
-    return payload
-
-
 class PendingBuild:
     """A step's output under construction. Built exactly once (R23); `result` waits, raises what
     the builder raised as it was, and lets go of everything after."""
@@ -51,6 +35,7 @@ class OutputBuilder:
 
     def __init__(self, end_token_ids: frozenset[int], *, background: bool) -> None:
         self._end_token_ids = end_token_ids
+        self._ended: set[str] = set()
         self._worker = (
             ThreadPoolExecutor(max_workers=1, thread_name_prefix="output-builder")
             if background
@@ -71,7 +56,23 @@ class OutputBuilder:
         return PendingBuild(done)
 
     def _build(self, snapshot: StepSnapshot) -> None:
-        self.sink(build_payload(snapshot, self._end_token_ids))
+        """R17: every row of the batch has an entry, in batch order. A row that got no frame this
+        step (unfinished prefill, or the token that ends it) has an *empty* one: never a replay."""
+        snapshot.wait()
+        codes = snapshot.codes.numpy().astype(np.uint16)
+        payload = dict.fromkeys(snapshot.req_ids, EMPTY)
+        # Async scheduling samples one step past the end. An ended request that is in no later
+        # batch is gone, so only this batch's are remembered.
+        self._ended.intersection_update(snapshot.req_ids)
+        for row, (place, token) in enumerate(
+            zip(snapshot.sampled, snapshot.tokens.tolist(), strict=True)
+        ):
+            req_id = snapshot.req_ids[place]
+            if token in self._end_token_ids:
+                self._ended.add(req_id)
+            elif req_id not in self._ended:
+                payload[req_id] = codes[row]
+        self.sink(payload)
 
     def shutdown(self) -> None:
         """Finish what is queued and end the worker. Twice is harmless."""
