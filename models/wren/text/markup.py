@@ -11,7 +11,7 @@ import unicodedata
 from functools import lru_cache
 
 GONE = "\0"
-STOP = "\1"  # a line break that ends a heading, a list item, a table row or a paragraph: a full stop
+STOP = "\1"  # a line break where a heading, a list item, a table row or a paragraph ends
 
 LINE = rf"(?<![^\n{STOP}])"
 LINE_END = rf"(?=[\n{STOP}]|\Z)"
@@ -53,7 +53,7 @@ MARKUP = [
 
 # Characters that compatibility decomposition does not bring to ASCII as a reader would.
 PLAIN = {
-    STOP: ".",
+    STOP: ". ",
     **dict.fromkeys("‘’‛ʼ′＇´", "'"),
     **dict.fromkeys("“”„‟″«»‹›", '"'),
     **dict.fromkeys("‐‑⁃", "-"),
@@ -101,6 +101,8 @@ def plain_character(char: str) -> str:
         return PLAIN[char]
     if char.isspace():
         return " "
+    if char.isdecimal():
+        return str(unicodedata.decimal(char))
     category = unicodedata.category(char)
     if category in ("Cc", "Cf", "Mn", "Me"):
         return ""

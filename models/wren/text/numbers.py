@@ -1,11 +1,14 @@
-"""Numbers in American English words."""
+"""Numbers in American English words, without hyphens: each word keeps its own stress."""
 
 from __future__ import annotations
 
+# fmt: off
 ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen"
-).split()
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+    "nineteen",
+)
+# fmt: on
 TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 SCALES = ("", " thousand", " million", " billion", " trillion")
 IRREGULAR_ORDINALS = {
@@ -26,7 +29,7 @@ def cardinal(value: int) -> str:
         return ONES[value]
     if value < 100:
         tens, ones = divmod(value, 10)
-        return TENS[tens] + (f"-{ONES[ones]}" if ones else "")
+        return TENS[tens] + (f" {ONES[ones]}" if ones else "")
     if value < 1000:
         hundreds, rest = divmod(value, 100)
         return f"{ONES[hundreds]} hundred" + (f" {cardinal(rest)}" if rest else "")
@@ -39,17 +42,15 @@ def cardinal(value: int) -> str:
 
 
 def ordinal(value: int) -> str:
-    """21 → twenty-first."""
-    words = cardinal(value)
-    cut = max(words.rfind(" "), words.rfind("-")) + 1
-    last = words[cut:]
+    """21 → twenty first."""
+    rest, space, last = cardinal(value).rpartition(" ")
     if last.endswith("y"):
-        return words[:-1] + "ieth"
-    return words[:cut] + IRREGULAR_ORDINALS.get(last, last + "th")
+        last = last[:-1] + "ie"
+    return rest + space + IRREGULAR_ORDINALS.get(last, last + "th")
 
 
 def year(value: int) -> str:
-    """1905 → nineteen oh five; 2009 → two thousand nine; 2025 → twenty twenty-five."""
+    """1905 → nineteen oh five; 2009 → two thousand nine; 2025 → twenty twenty five."""
     century, rest = divmod(value, 100)
     if not 1100 <= value < 2100 or 2000 <= value < 2010:
         return cardinal(value)
@@ -78,8 +79,8 @@ def number(text: str) -> str:
     return f"{words} point {digits(decimals)}".strip() if decimals else words
 
 
-def whole_number(text: str) -> str:
-    """A bare number, which reads as a year where it could be one."""
+def year_or_number(text: str) -> str:
+    """A bare number of four digits reads as a year where it could be one."""
     return year(int(text)) if len(text) == 4 and text[0] != "0" else number(text)
 
 

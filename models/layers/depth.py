@@ -1,0 +1,222 @@
+"""The depth transformer: a frame's codes one after another, given the talker's hidden state.
+
+Position i sees the projected hidden state plus the embedding of what came before it (the sampled
+token for i = 0, else code i-1) and predicts code i. Layers are Qwen3's: RMSNorm, QK-norm, rotary
+positions (adjacent pairs), SwiGLU, no biases.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+
+
+class DepthLayer(nn.Module):
+    """x [N, P, C] → [N, P, C], causal over positions."""
+
+    def __init__(self, width: int, heads: int, intermediate: int, eps: float) -> None:
+        super().__init__()
+        self.heads, self.head_dim = heads, width // heads
+        self.attention_norm = RMSNorm(width, eps)
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.q_norm = RMSNorm(self.head_dim, eps)
+        self.k_norm = RMSNorm(self.head_dim, eps)
+        self.out = nn.Linear(width, width, bias=False)
+        self.mlp_norm = RMSNorm(width, eps)
+        self.gate_up = nn.Linear(width, 2 * intermediate, bias=False)
+        self.down = nn.Linear(intermediate, width, bias=False)
+
+    def forward(self, x: Tensor, turns: Tensor) -> Tensor:
+        """turns [P, head_dim / 2] complex64: the rotation of each position."""
+        batch, steps, width = x.shape
+        q, k, v = (
+            self.qkv(self.attention_norm(x)).view(batch, steps, 3, self.heads, -1).unbind(2)
+        )
+        q = rotate(self.q_norm(q), turns[:, None]).transpose(1, 2)
+        k = rotate(self.k_norm(k), turns[:, None]).transpose(1, 2)
+        scores = (q * self.head_dim**-0.5) @ k.transpose(2, 3)
+        hidden = torch.ones(steps, steps, dtype=torch.bool, device=x.device).triu(1)
+        weights = F.softmax(scores.masked_fill(hidden, float("-inf")), -1)
+        mixed = (weights @ v.transpose(1, 2)).transpose(1, 2).reshape(batch, steps, width)
+        x = x + self.out(mixed)
+        gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, -1)
+        out: Tensor = x + self.down(F.silu(gate) * up)
+        return out
+
+
+class DepthTransformer(nn.Module):
+    """codes: Q codebooks of K entries; tokens: size of the sampled token's vocabulary."""
+
+    turns: Tensor
+
+    def __init__(
+        self,
+        *,
+        codebooks: int,
+        codebook_size: int,
+        tokens: int,
+        input_width: int,
+        width: int,
+        layers: int,
+        heads: int,
+        intermediate: int,
+        rope_theta: float = 10_000.0,
+        eps: float = 1e-6,
+    ) -> None:
+        super().__init__()
+        self.codebooks, self.codebook_size = codebooks, codebook_size
+        self.width, self.eps = width, eps
+        self.project = nn.Linear(input_width, width, bias=False)
+        self.token = nn.Embedding(tokens, width)
+        self.codes = nn.ModuleList(
+            nn.Embedding(codebook_size, width) for _ in range(codebooks - 1)
+        )
+        self.layers = nn.ModuleList(
+            DepthLayer(width, heads, intermediate, eps) for _ in range(layers)
+        )
+        self.norm = RMSNorm(width, eps)
+        self.heads = nn.ModuleList(
+            nn.Linear(width, codebook_size, bias=False) for _ in range(codebooks)
+        )
+        head_dim = width // heads
+        angles = torch.outer(
+            torch.arange(codebooks).float(),
+            rope_theta ** -(torch.arange(0, head_dim, 2).float() / head_dim),
+        )
+        self.register_buffer("turns", torch.polar(torch.ones_like(angles), angles), False)
+        self._plan: _Plan | None = None
+
+    def forward(self, hidden: Tensor, token: Tensor, codes: Tensor) -> Tensor:
+        """Teacher-forced. hidden [N, D], token [N], codes [N, Q] → logits [N, Q, K]."""
+        before = [self.token(token)]
+        before += [table(codes[:, i]) for i, table in enumerate(self.codes)]
+        x = torch.stack(before, 1) + self.project(hidden).unsqueeze(1)
+        for layer in self.layers:
+            x = layer(x, self.turns)
+        x = self.norm(x)
+        return torch.stack([head(x[:, i]) for i, head in enumerate(self.heads)], 1)
+
+    def prepare(self) -> None:
+        """Fold weights for `generate`; call it after loading. Training afterwards is not seen."""
+        self._plan = _Plan(self)
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        hidden: Tensor,
+        token: Tensor,
+        temperature: Tensor,
+        noise: Tensor | None,
+        top_k: int,
+    ) -> Tensor:
+        """Sample one frame's codes for each row.
+
+        Args:
+            hidden: [B, D] float, the talker's state.
+            token: [B] int64, what the talker sampled.
+            temperature: [B] float; 0 is greedy.
+            noise: [B, Q, K] standard Gumbel noise, or None for greedy rows only. It is passed in
+                so that a row's codes depend on its own seed, never on its batch-mates.
+            top_k: entries to sample among, the same for all rows; 0 is all of them.
+
+        Returns:
+            codes [B, Q] int64.
+        """
+        if self._plan is None:
+            self.prepare()
+        plan = self._plan
+        assert plan is not None
+        rows = len(hidden)
+        context = F.linear(hidden, self.project.weight)
+        x = context + self.token(token)
+        caches = [layer.cache(rows, self.codebooks, x) for layer in plan.layers]
+        picked = torch.empty(rows, self.codebooks, dtype=torch.int64, device=hidden.device)
+        scale = temperature.to(x.dtype).unsqueeze(1)
+        for position in range(self.codebooks):
+            for layer, cache in zip(plan.layers, caches, strict=True):
+                x = layer.step(x, position, cache)
+            logits = F.linear(unit(x), plan.heads[position])
+            gumbel = None if noise is None else noise[:, position]
+            code = pick(logits, scale, gumbel, top_k)
+            picked[:, position] = code
+            if position + 1 < self.codebooks:
+                x = F.embedding(code, plan.codes[position]) + context
+        return picked
+
+
+class _Plan:
+    """The weights as `generate` wants them: norms folded into the matrices that follow."""
+
+    def __init__(self, model: DepthTransformer) -> None:
+        gain = model.width**0.5
+        self.layers = [_PlanLayer(layer, model.turns) for layer in model.layers]
+        self.heads = [(h.weight * (model.norm.weight * gain)).detach() for h in model.heads]
+        self.codes = [table.weight.detach() for table in model.codes]
+
+
+class _PlanLayer:
+    def __init__(self, layer: DepthLayer, turns: Tensor) -> None:
+        width = layer.out.in_features
+        self.heads, self.head_dim = layer.heads, layer.head_dim
+        gain, head_gain = width**0.5, layer.head_dim**0.5
+        self.qkv = (layer.qkv.weight * (layer.attention_norm.weight * gain)).detach()
+        self.out = layer.out.weight.detach()
+        self.gate_up = (layer.gate_up.weight * (layer.mlp_norm.weight * gain)).detach()
+        self.down = layer.down.weight.detach()
+        # One factor per head of [q, k]; q also takes the 1/sqrt(head_dim) of the scores.
+        q = layer.q_norm.weight.expand(self.heads, -1)
+        k = layer.k_norm.weight.expand(self.heads, -1) * head_gain
+        self.qk = torch.cat([q, k]).detach()
+        self.turns = list(turns.unbind(0))
+
+    def cache(self, rows: int, positions: int, like: Tensor) -> Tensor:
+        """Keys and values: [2, rows, heads, positions, head_dim]."""
+        return like.new_empty(2, rows, self.heads, positions, self.head_dim)
+
+    def step(self, x: Tensor, position: int, cache: Tensor) -> Tensor:
+        """x [B, C] → [B, C]; writes this position's keys and values into the cache."""
+        rows, width = x.shape
+        heads, head_dim = self.heads, self.head_dim
+        qkv = F.linear(unit(x), self.qkv).view(rows, 3 * heads, head_dim)
+        qk = rotate(unit(qkv[:, : 2 * heads]) * self.qk, self.turns[position])
+        cache[0, :, :, position] = qk[:, heads:]
+        cache[1, :, :, position] = qkv[:, 2 * heads :]
+        keys, values = cache[:, :, :, : position + 1].flatten(1, 2).unbind(0)
+        q = qk[:, :heads].reshape(rows * heads, 1, head_dim)
+        weights = torch.bmm(q, keys.transpose(1, 2)).softmax(-1)
+        x = x + F.linear(torch.bmm(weights, values).view(rows, width), self.out)
+        gate, up = F.linear(unit(x), self.gate_up).chunk(2, -1)
+        return x + F.linear(F.silu(gate) * up, self.down)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Rows of length 1: RMSNorm without its gain, which is folded into the next matrix."""
+    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_(min=1e-6)
+
+
+def rotate(x: Tensor, turns: Tensor) -> Tensor:
+    """Rotary positions: adjacent pairs of x [..., head_dim] as complex numbers times `turns`."""
+    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * turns).flatten(-2)
+
+
+def pick(logits: Tensor, temperature: Tensor, noise: Tensor | None, top_k: int) -> Tensor:
+    """Gumbel-max over the top_k logits. logits, noise [B, K], temperature [B, 1] → [B] int64."""
+    if noise is None:
+        return logits.argmax(-1)
+    if 0 < top_k < logits.shape[-1]:
+        best, index = logits.topk(top_k)
+        winner = torch.addcmul(best, temperature, noise.gather(1, index)).argmax(-1, keepdim=True)
+        return index.gather(1, winner).squeeze(1)
+    return torch.addcmul(logits, temperature, noise).argmax(-1)

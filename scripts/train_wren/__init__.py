@@ -1,0 +1,1 @@
+"""Training of Wren, the embedded voice: teacher data → codec → talker → exported weights."""

@@ -1,0 +1,145 @@
+"""Stage `data`: teacher speech with phoneme times.
+
+One utterance is one line of `NAME.jsonl` (text, tokens, starts in seconds, speed, place in the
+PCM file) and its samples in `NAME.s16` (24 kHz mono, padded to whole frames).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from omni_speak.models.wren.text.g2p import split_ipa, text_to_ipa
+
+from .settings import DataSettings
+from .teacher import BEGIN, END, Teacher, Utterance
+from .texts import Corpus
+
+SAMPLE_RATE = 24_000
+FRAME = 1_920
+HELD_OUT = Path(__file__).parent / "heldout.txt"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One stored utterance. starts in seconds; offset and samples count samples."""
+
+    index: int
+    text: str
+    tokens: list[str]
+    starts: list[float]
+    speed: float
+    offset: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class Clip:
+    record: Record
+    audio: NDArray[np.int16]
+
+
+def held_out() -> list[str]:
+    return HELD_OUT.read_text().splitlines()
+
+
+def tokens_of(text: str) -> list[str]:
+    return [BEGIN, *split_ipa(text_to_ipa(text)), END]
+
+
+def load_clips(folder: Path, name: str) -> list[Clip]:
+    """Every whole utterance on disk, also while the `data` stage is still writing."""
+    records = _records(folder / f"{name}.jsonl")
+    if not records:
+        return []
+    audio = np.memmap(folder / f"{name}.s16", np.int16, "r")
+    return [
+        Clip(record, audio[record.offset : record.offset + record.samples])
+        for record in records
+        if record.offset + record.samples <= len(audio)
+    ]
+
+
+def generate(folder: Path, wordnet: Path, settings: DataSettings) -> None:
+    """Speak the held-out sentences, then the training corpus; continues where it was stopped."""
+    folder.mkdir(parents=True, exist_ok=True)
+    teacher = Teacher(SAMPLE_RATE)
+    sentences = held_out()
+    _write(folder, "heldout", sentences.__getitem__, len(sentences), teacher, settings, fixed=True)
+    corpus = Corpus(wordnet, set(sentences), settings.seed)
+    _write(folder, "train", corpus.sentence, 10**9, teacher, settings, fixed=False)
+
+
+def _write(folder, name, sentence, count, teacher, settings, fixed) -> None:
+    meta_path, pcm_path = folder / f"{name}.jsonl", folder / f"{name}.s16"
+    records = _records(meta_path)
+    offset = records[-1].offset + records[-1].samples if records else 0
+    meta_path.write_text("".join(_line(record) for record in records))
+    with meta_path.open("a") as meta, pcm_path.open("ab") as pcm:
+        pcm.truncate(2 * offset)
+        for index in range(records[-1].index + 1 if records else 0, count):
+            if offset >= settings.hours * 3600 * SAMPLE_RATE:
+                break
+            scale = 1.0 if fixed else _length_scale(index, settings)
+            spoken = _speak(teacher, sentence(index), scale, settings)
+            if spoken is None:
+                continue
+            tokens, utterance = spoken
+            samples = (np.clip(utterance.audio, -1, 1) * 32767).astype("<i2")
+            starts = [round(float(start), 4) for start in utterance.starts]
+            record = Record(
+                index, sentence(index), tokens, starts, round(1 / scale, 4), offset, len(samples)
+            )
+            pcm.write(samples.tobytes())
+            pcm.flush()
+            meta.write(_line(record))
+            meta.flush()
+            offset += len(samples)
+            if index % 200 == 0:
+                log.info("%s %d: %.3f h", name, index, offset / SAMPLE_RATE / 3600)
+
+
+def _speak(
+    teacher: Teacher, text: str, scale: float, settings: DataSettings
+) -> tuple[list[str], Utterance] | None:
+    """Silence trimmed to a fixed lead-in and tail, padded to whole frames; None if unusable."""
+    tokens = tokens_of(text)
+    if len(tokens) < 3:
+        return None
+    raw = teacher.speak(tokens, scale, settings.noise_scale, settings.noise_width)
+    loud = np.flatnonzero(np.abs(raw.audio) > settings.silence_level)
+    if len(loud) < SAMPLE_RATE // 12:
+        return None
+    begin = max(0, loud[0] - round(settings.lead_in * SAMPLE_RATE))
+    end = min(len(raw.audio), loud[-1] + round(settings.tail * SAMPLE_RATE))
+    audio = raw.audio[begin:end]
+    if len(audio) > settings.max_seconds * SAMPLE_RATE:
+        return None
+    audio = np.pad(audio, (0, -len(audio) % FRAME))
+    return tokens, Utterance(audio, np.maximum(raw.starts - begin / SAMPLE_RATE, 0))
+
+
+def _length_scale(index: int, settings: DataSettings) -> float:
+    rng = random.Random(index * 104_729 + settings.seed)
+    if rng.random() < settings.plain_share:
+        return 1.0
+    low, high = math.log(settings.min_length_scale), math.log(settings.max_length_scale)
+    return math.exp(rng.uniform(low, high))
+
+
+def _records(path: Path) -> list[Record]:
+    if not path.exists():
+        return []
+    lines = path.read_text().splitlines(keepends=True)
+    return [Record(**json.loads(line)) for line in lines if line.endswith("\n")]
+
+
+def _line(record: Record) -> str:
+    return json.dumps(record.__dict__, ensure_ascii=False) + "\n"

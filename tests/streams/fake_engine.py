@@ -1,0 +1,133 @@
+"""A deterministic engine without a model: what a request sounds like follows from its text, voice
+and seed, one frame per word. Words that begin with `#` steer it:
+
+    #frames=N   speak N frames          #eos     end before the first frame
+    #length     spend the frame budget  #die     the engine dies after the first frame
+    #endless    never end               #crowd   refuse as overloaded
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import re
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from omni_speak.runtime.errors import EngineDead, NoAudio, NothingToSay, Overloaded
+from omni_speak.runtime.request import (
+    EngineInfo,
+    FinishReason,
+    Frame,
+    SpeechRequest,
+    SpeechResult,
+    check_request,
+)
+
+SAMPLES = 1920
+INFO = EngineInfo(
+    model="fake",
+    voices=("Ada", "bob"),
+    default_voice="Ada",
+    sample_rate=24_000,
+    frame_rate=12.5,
+    samples_per_frame=SAMPLES,
+    codebooks=4,
+    codebook_size=1024,
+    max_text_chars=2_000,
+    speed_range=(0.5, 2.0),
+)
+
+
+@dataclass(frozen=True)
+class FakeStats:
+    running: int
+    waiting: int
+    requests_total: int
+    frames_total: int
+    steps_total: int
+
+
+class FakeEngine:
+    """`running` holds the requests in progress; `frames` counts all that were made."""
+
+    def __init__(self, info: EngineInfo = INFO) -> None:
+        self.info = info
+        self.alive = True
+        self.running: set[str] = set()
+        self.requests = 0
+        self.frames = 0
+        self.numbers = itertools.count()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.alive = False
+
+    def stats(self) -> FakeStats:
+        return FakeStats(len(self.running), 0, self.requests, self.frames, self.frames)
+
+    def speak(self, request: SpeechRequest) -> FakeStream:
+        if not self.alive:
+            raise EngineDead("the engine is not running")
+        return FakeStream(self, check_request(request, self.info))
+
+
+class FakeStream:
+    def __init__(self, engine: FakeEngine, request: SpeechRequest) -> None:
+        self.request_id = f"r{next(engine.numbers)}"
+        self.result: SpeechResult | None = None
+        self._engine = engine
+        self._request = request
+
+    async def __aiter__(self) -> AsyncGenerator[Frame]:
+        engine, request = self._engine, self._request
+        if "#crowd" in request.text:
+            raise Overloaded("the engine is full")
+        await asyncio.sleep(0)
+        if not re.search(r"\w", request.text):
+            raise NothingToSay("the text holds nothing that can be spoken", param="text")
+        engine.running.add(self.request_id)
+        engine.requests += 1
+        reason: FinishReason = "length" if "#length" in request.text else "stop"
+        try:
+            for index in itertools.count():
+                if index == frames_of(request.text):
+                    break
+                await asyncio.sleep(0)
+                if index == 1 and "#die" in request.text:
+                    engine.alive = False
+                if not engine.alive:
+                    raise EngineDead("the engine died")
+                engine.frames += 1
+                yield frame_of(request, index)
+        finally:
+            engine.running.discard(self.request_id)
+        if frames_of(request.text) == 0:
+            raise NoAudio("the model ended before its first frame")
+        assert request.seed is not None
+        self.result = SpeechResult(reason, index, request.seed)
+
+
+def frames_of(text: str) -> int:
+    """How many frames a segment has; -1 never ends."""
+    if "#eos" in text:
+        return 0
+    if "#endless" in text:
+        return -1
+    if match := re.search(r"#frames=(\d+)", text):
+        return int(match[1])
+    return len(text.split())
+
+
+def frame_of(request: SpeechRequest, index: int) -> Frame:
+    key = f"{request.text}|{request.voice}|{request.seed}|{request.speed}|{index}"
+    generator = np.random.default_rng(int(hashlib.sha256(key.encode()).hexdigest()[:16], 16))
+    pcm = generator.uniform(-0.5, 0.5, SAMPLES).astype(np.float32)
+    codes = generator.integers(0, 1024, 4).astype(np.uint16)
+    return Frame(index, codes, pcm, index * SAMPLES)
