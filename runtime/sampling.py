@@ -25,7 +25,8 @@ def _mix(x: torch.Tensor) -> torch.Tensor:
 
 def row_seeds(seeds: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     """seeds, positions int64 [rows] → one 32-bit seed per (request seed, position), int64."""
-    return _mix(_mix(seeds ^ (seeds >> 32)) + positions * _GOLDEN)
+    state = _mix(_mix(seeds) ^ (seeds >> 32))
+    return _mix(state + positions * _GOLDEN)
 
 
 def gumbel_noise(seeds: torch.Tensor, *shape: int) -> torch.Tensor:
