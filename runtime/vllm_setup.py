@@ -30,6 +30,7 @@ from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 from omni_speak.models.base import SpeechModel
 from omni_speak.models.registry import open_model
+from omni_speak.runtime.cpu_ops import CPU_OP_PRIORITY
 from omni_speak.runtime.prefix_cache import speech_block_hasher
 from omni_speak.runtime.runner import SpeechRunnerMixin
 
@@ -83,6 +84,7 @@ def vllm_config(
         enforce_eager=device == "cpu",
         # CUDA graphs read embeddings from the runner's persistent buffer.
         enable_prompt_embeds=device != "cpu",
+        ir_op_priority=CPU_OP_PRIORITY if device == "cpu" else {},
         worker_cls=f"omni_speak.runtime.worker.{worker}",
         max_num_seqs=max_streams,
         max_num_batched_tokens=max_step_tokens,

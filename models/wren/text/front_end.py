@@ -44,7 +44,7 @@ class FrontEnd:
         self._ids = {token: i for i, token in enumerate(tokens)}
 
     def warm_up(self) -> None:
-        """Load the lexicon and the model for unknown words (half a second, 100 MB)."""
+        """Load the lexicon and the model for unknown words (half a second, 70 MB)."""
         self("Hello, Wrenling.")
 
     def __call__(self, text: str) -> Utterance:

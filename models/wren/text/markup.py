@@ -19,8 +19,8 @@ LIST_MARK = r"[ \t]*(?:[-*+•‣◦][ \t]++|#{1,6}[ \t]++|>++[ \t]*+|\|)"
 NUMBER_MARK = r"[ \t]*\d{1,3}[.)][ \t]"
 
 # (pattern, what takes its place): group 1 stays; the rest goes, and the last character that goes
-# leaves the second column. No input is slow: neighbouring quantifiers match different characters, or
-# are possessive or bounded.
+# leaves the second column. No input is slow: neighbouring quantifiers match different characters,
+# or are possessive or bounded.
 MARKUP = [
     (re.compile(pattern), mark)
     for pattern, mark in [
@@ -30,6 +30,7 @@ MARKUP = [
         (rf"\n(?={LIST_MARK}|{NUMBER_MARK})", STOP),  # what stands above a list
         (rf"{LINE}{LIST_MARK}(?:\[[ xX]\][ \t])?([^\n{STOP}]*+)\n", STOP),
         (rf"{LINE}{LIST_MARK}(?:\[[ xX]\][ \t])?", ""),
+        (rf"\|[ \t]*+{LINE_END}", ""),  # end of a table row
         (rf"{LINE}([ \t]*\d{{1,3}})[.)](?=[ \t])", ","),  # 1. item
         (r"<!--[^>\n]{0,300}-->", ""),
         (r"</?[A-Za-z][A-Za-z0-9]*(?:[ \t][^<>\n]{0,300})?/?>", ""),  # HTML tag
@@ -53,7 +54,7 @@ MARKUP = [
 
 # Characters that compatibility decomposition does not bring to ASCII as a reader would.
 PLAIN = {
-    STOP: ". ",
+    STOP: " . ",
     **dict.fromkeys("‘’‛ʼ′＇´", "'"),
     **dict.fromkeys("“”„‟″«»‹›", '"'),
     **dict.fromkeys("‐‑⁃", "-"),
@@ -65,6 +66,8 @@ PLAIN = {
     "º": "°",
     "˚": "°",
     "°": "°",
+    "²": "^2",
+    "³": "^3",
     "©": " copyright ",
     "№": "No. ",
     "⁄": "/",

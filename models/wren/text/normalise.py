@@ -20,6 +20,7 @@ from omni_speak.models.wren.text.tables import (
     ADDRESS_MARKS,
     BEFORE_NUMBERS,
     CURRENCIES,
+    DAYS,
     MAGNITUDES,
     MONTHS,
     PER,
@@ -59,7 +60,9 @@ def normalise(text: str) -> list[Span]:
         spoken = say(*match.groups()[rule : rule + groups])
         if not spoken:
             continue
-        span = Span(spoken, offsets[match.start()], offsets[match.end() - 1] + 1)
+        first = match.end() - len(match[0].lstrip())
+        last = match.start() + len(match[0].rstrip()) - 1
+        span = Span(spoken, offsets[first], offsets[last] + 1)
         if not span.is_pause or (spans and not spans[-1].is_pause):
             spans.append(span)
         elif spans and PAUSES.index(spoken) > PAUSES.index(spans[-1].spoken):
@@ -173,6 +176,10 @@ def say_month_day(month: str, day: str, year: str | None) -> str:
 
 def say_day_month(day: str, month: str, year: str | None) -> str:
     return f"the {numbers.ordinal(int(day))} of {_month(month)}{_of_year(year)}"
+
+
+def say_days(first: str, last: str) -> str:
+    return f"{DAYS[first]} to {DAYS[last]}"
 
 
 def say_iso_date(year: str, month: str, day: str) -> str:
@@ -306,7 +313,8 @@ ROMAN_IN_LETTERS = r"(I{2,3}|IV|VI{1,3}|IX|X[IV]{1,4}|XX[IVX]{0,4})"
 Rule = tuple[str, Callable[..., str]]
 
 # What the rules of a section may begin with, and its rules. They are compiled into one pattern, so
-# they have no named groups and no back references. No input is slow: runs are possessive or bounded.
+# they have no named groups and no back references. No input is slow: runs are possessive or
+# bounded.
 SECTIONS: list[tuple[str, list[Rule]]] = [
     # addresses
     (r"[\w./~+-]", [
@@ -319,10 +327,11 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
     ]),
     # numbers and what they count
     (r"['(+-]?(?:US)?[$£€¥₹.]?\d|[$£€¥₹] ", [
-        (r"((?<!\w)\+\d{1,3}(?:[ .-]?\(?\d{2,4}\)?){1,5})" + END, say_phone),
-        (rf"{START}((?:\(\d{{3}}\) ?|\d{{3}}[-. ])\d{{3}}[-.]\d{{4}}|\d{{3}}-\d{{4}})(?![\w-])",
+        (r"((?<!\w)\+(?:\d{1,3}(?:[ .-]\(?\d{2,4}\)?){2,5}|\d{7,15}))" + END, say_phone),
+        (rf"{START}((?:1[-. ])?(?:\(\d{{3}}\) ?|\d{{3}}[-. ])\d{{3}}[-.]\d{{4}})(?![\w-])",
          say_phone),
-        (rf"{START}(\d{{4}})-(0[1-9]|1[0-2])-{DAY}{END}", say_iso_date),
+        (rf"{START}(\d{{3}}-\d{{4}})(?![\w-])", say_phone),
+        (rf"{START}(\d{{4}})[-/](0[1-9]|1[0-2])[-/]{DAY}{END}", say_iso_date),
         (rf"{START}{MONTH_NUMBER}/{DAY}/(\d{{4}}){END}", say_slash_date),
         (rf"{START}{DAY}/{MONTH_NUMBER}/(\d{{4}}){END}", say_slash_date_day_first),
         (rf"{START}{DAY} {MONTH}{YEAR}", say_day_month),
@@ -333,13 +342,11 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"([$£€¥₹]) ?{NUMBER} ?[-–] ?[$£€¥₹]?{NUMBER}{SCALE}", say_money_range),
         (rf"(?:(?<!\w)([-+]))?(?:(?<!\w)(US))?([$£€¥₹]) ?{NUMBER}{SCALE}(?:{PER_UNIT}{END})?",
          say_money),
-        (rf"'?{START}(\d{{2,4}})'?s{END}", say_plural),
+        (rf"'?{START}(\d{{2,4}}|\d{{1,3}}(?:,\d{{3}})+)'?s{END}", say_plural),
         (rf"{SIGN}{NUMBER}([ -]?){any_of(UNITS)}{END}(?:{PER_UNIT}{END})?", say_quantity),
         (rf"{START}{NUMBER}{PER_UNIT}{END}", say_rate),
         (rf"{START}(\d)' ?(\d{{1,2}})\"", say_height),
         (rf"{START}({WHOLE})(?:st|nd|rd|th){END}", say_ordinal),
-        (r"(?<!\w)24/7(?!\w)", always("twenty four seven")),
-        (r"(?<!\w)9/11(?!\w)", always("nine eleven")),
         (rf"{START}(?:(\d{{1,4}})[ -])?(\d{{1,4}})/(\d{{1,4}})(?![\w/])", say_fraction),
         (rf"{SIGN}(\d{{4}})(?!\d|[,.]\d)", say_year),
         (rf"{SIGN}{NUMBER}", say_number),
@@ -348,17 +355,18 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
     # words, abbreviations, Roman numerals
     (r"'?[A-Za-z]|\.N", [
         (rf"{START}{MONTH}\.? {DAY}(?:st|nd|rd|th)?(?![\w:%]|[,.]\d){YEAR}", say_month_day),
-        (rf"{START}([vV])(\d{{1,9}}(?:\.\d{{1,9}}){{0,8}}){END}", say_version),
+        (rf"{START}{any_of(DAYS)} ?[-–] ?{any_of(DAYS)}{END}", say_days),
+        (rf"{START}(v)(\d{{1,9}}(?:\.\d{{1,9}}){{0,8}}){END}", say_version),
         (r"(?<=\d)[xX](?=\d)", always("by")),
         (r"(?<=\d)[xX](?!\w)", always("times")),
         (rf"(?<!\w){any_of(BEFORE_NUMBERS)}(?= ?[$£€]?\d)", BEFORE_NUMBERS.__getitem__),
-        (rf"(?<!\w){any_of(WORDS)}{END}", WORDS.__getitem__),
         (rf"{START}{REGNAL} {ROMAN_OVER_1}{END}", say_regnal),
         (rf"{START}{NUMBERED} {ROMAN}{END}", say_numbered),
         (rf"{START}([A-Z][a-z]{{1,30}}) {ROMAN_IN_LETTERS}{END}", say_numbered),
         (r"(?<!\w)St\.(?= [A-Z])", always("Saint")),
         (r"(?<!\w)St\.", always("Street")),
         (rf"(?<!\w){any_of(ABBREVIATIONS)}", ABBREVIATIONS.__getitem__),
+        (rf"(?<!\w){any_of(WORDS)}{END}", WORDS.__getitem__),
         (r"((?<!\w)(?:[A-Za-z]\.){2,12}+(?:[A-Za-z](?!\w))?)", as_written),
         (r"(?<!\w)([B-HJ-Z])\.(?= [A-Z])", as_written),
         (r"(?<![A-Z]{2} )(?<!\w)US(?!\w)", always("U.S.")),
@@ -375,15 +383,20 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (r"(?<=\d) ?[x×] ?(?=\d)", always("by")),
         (r"(?<=\d) ?\*{1,2} ?(?=\d)", always("times")),
         (r"(?<=\d) - (?=\d)", always("minus")),
-        (r"(?:(?<=[\d%°])-|(?<=\d[aApP][mM])-|(?<=\w) ?– ?)(?=[$£€]?\d)", always("to")),
+        (r"(?:(?<=[\d%°])-|(?<=\d[aApP][mM])-|(?<=\w) ?– ?|(?<=[aApP]\.[mM]\.) ?[-–] ?)"
+         r"(?=[$£€]?\d)|(?<=\w)-(?=[$£€]\d)", always("to")),
+        (r"\^2(?!\d)", always("squared")),
+        (r"\^3(?!\d)", always("cubed")),
+        (r"\^(?=-?\d)", always("to the power of")),
+        (r"(?<!\S)--(?=[a-z])", silent),  # --option
         (r"#(?= ?\d)", always("number")),
         (r"#(?=[A-Za-z])", always("hashtag")),
         (r"[~≈](?= ?[$£€]?\d)", always("about")),
-        (r"(?<= )<(?= )", always("is less than")),
-        (r"(?<= )>(?= )", always("is greater than")),
+        (r"(?<=[\w ])<(?=[\w ])", always("is less than")),
+        (r"(?<=[\w ])>(?=[\w ])", always("is greater than")),
         (any_of(SYMBOLS), SYMBOLS.__getitem__),
         (r"\.{2,}+(?= ?\Z| [\"'(]{0,3}[A-Z])", always(".")),
-        (r"\.{2,}+|—|–|-{2,}+|(?<= )[-/](?= )|(?<!\w)[(\[{]|[)\]}](?!\w)|\|", always(",")),
+        (r"\.{2,}+|—|–|-{2,}+|(?<= )[-/](?= )|(?<!\w)[(\[{]|[)\]}](?= +\S)|\|", always(",")),
         (r"(?<=\w)\.(?=[a-z])", always("dot")),
         (r"([,;:.!?])", as_written),
         (r"([\u0370-\u03ff\u0400-\u045f])", say_letter_name),

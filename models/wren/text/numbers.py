@@ -92,9 +92,10 @@ def plural(words: str) -> str:
 
 
 def fraction(numerator: int, denominator: int) -> str:
-    """3/4 → three quarters; what is no usual fraction is read "over"."""
+    """3/4 → three quarters; 50/50 → fifty fifty; 120/80 → one hundred twenty over eighty."""
     if not (0 < numerator < denominator and (denominator <= 10 or denominator in (16, 100))):
-        return f"{cardinal(numerator)} over {cardinal(denominator)}"
+        between = " " if max(numerator, denominator) < 100 else " over "
+        return cardinal(numerator) + between + cardinal(denominator)
     part = {2: "half", 4: "quarter"}.get(denominator) or ordinal(denominator)
     if numerator > 1:
         part = "halves" if denominator == 2 else part + "s"

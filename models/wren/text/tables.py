@@ -35,10 +35,17 @@ UNITS = {
     "km": ("kilometer", "kilometers"),
     "m": ("meter", "meters"),
     "cm": ("centimeter", "centimeters"),
+    "μm": ("micrometer", "micrometers"),
+    "nm": ("nanometer", "nanometers"),
     "mm": ("millimeter", "millimeters"),
     "mi": ("mile", "miles"),
     "yd": ("yard", "yards"),
     "ft": ("foot", "feet"),
+    "ft^2": ("square foot", "square feet"),
+    "km^2": ("square kilometer", "square kilometers"),
+    "m^2": ("square meter", "square meters"),
+    "m^3": ("cubic meter", "cubic meters"),
+    "cm^3": ("cubic centimeter", "cubic centimeters"),
     "km2": ("square kilometer", "square kilometers"),
     "m2": ("square meter", "square meters"),
     "m3": ("cubic meter", "cubic meters"),
@@ -53,6 +60,8 @@ UNITS = {
     "lb": ("pound", "pounds"),
     "lbs": ("pound", "pounds"),
     "oz": ("ounce", "ounces"),
+    "tsp": ("teaspoon", "teaspoons"),
+    "tbsp": ("tablespoon", "tablespoons"),
     "L": ("liter", "liters"),
     "l": ("liter", "liters"),
     "mL": ("milliliter", "milliliters"),
@@ -134,7 +143,8 @@ ABBREVIATIONS = {  # written with its full stop
     "cf.": "compare",
     "al.": "al",
     "approx.": "approximately",
-    "est.": "established",
+    "est.": "estimated",
+    "Est.": "established",
     "max.": "maximum",
     "min.": "minimum",
     "incl.": "including",
@@ -162,7 +172,6 @@ ABBREVIATIONS = {  # written with its full stop
 }
 BEFORE_NUMBERS = {  # abbreviations only where a number follows
     "No.": "number",
-    "no.": "number",
     "Nos.": "numbers",
     "Fig.": "Figure",
     "fig.": "figure",
@@ -171,6 +180,7 @@ BEFORE_NUMBERS = {  # abbreviations only where a number follows
     "Ch.": "Chapter",
     "ch.": "chapter",
     "Sec.": "Section",
+    "ext.": "extension",
     "p.": "page",
     "pp.": "pages",
     "ca.": "circa",
@@ -202,6 +212,8 @@ WORDS = {  # read unlike the lexicon would
 }
 SYMBOLS = {
     "&": "and",
+    "&&": "and",
+    "||": "or",
     "@": "at",
     "%": "percent",
     "=": "equals",
@@ -265,5 +277,14 @@ PER = {
     "L": "liter",
     "person": "person",
     "user": "user",
+}
+DAYS = {
+    "Mon": "Monday",
+    "Tue": "Tuesday",
+    "Wed": "Wednesday",
+    "Thu": "Thursday",
+    "Fri": "Friday",
+    "Sat": "Saturday",
+    "Sun": "Sunday",
 }
 ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10}

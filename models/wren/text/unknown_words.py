@@ -17,7 +17,7 @@ Row = NDArray[np.float32]
 EPSILON = np.float32(1e-5)
 
 
-class UnknownWords(OOVPhonemizer):  # type: ignore[misc]
+class UnknownWords(OOVPhonemizer):
     """`UnknownWords()("Wrenling")` → its phonemes in the lexicon's alphabet."""
 
     def __call__(self, word: str) -> str:
@@ -48,10 +48,12 @@ class UnknownWords(OOVPhonemizer):  # type: ignore[misc]
 
 def _norm(row: Row, weight: Row, bias: Row) -> Row:
     centred = row - row.sum() / row.size
-    return centred / np.sqrt(centred @ centred / row.size + EPSILON) * weight + bias
+    normed: Row = centred / np.sqrt(centred @ centred / row.size + EPSILON) * weight + bias
+    return normed
 
 
 def _attend(attention: Any, row: Row, keys: Row, values: Row) -> Row:
     scores = ((row @ attention.q_w + attention.q_b) * np.float32(attention.scaling)) @ keys
     weights = np.exp(scores - scores.max())
-    return (weights @ values / weights.sum()) @ attention.o_w + attention.o_b
+    mixed: Row = (weights @ values / weights.sum()) @ attention.o_w + attention.o_b
+    return mixed

