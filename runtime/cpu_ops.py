@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import torch
 from vllm import ir
+from vllm.platforms import current_platform
+
+current_platform.import_kernels()
 
 PROVIDER = "omni_speak_cpu"
 CPU_OP_PRIORITY = {op: [PROVIDER, "native"] for op in ("rms_norm", "fused_add_rms_norm")}
@@ -25,9 +28,8 @@ def _kernel(x: torch.Tensor, weight: torch.Tensor | None, epsilon: float) -> tor
 
 
 @ir.ops.rms_norm.register_impl(
-    PROVIDER, supports_args=lambda x, weight, epsilon, variance_size=None: _plain(
-        weight, x, variance_size
-    )
+    PROVIDER,
+    supports_args=lambda x, weight, epsilon, variance_size=None: _plain(weight, x, variance_size),
 )
 def rms_norm(
     x: torch.Tensor, weight: torch.Tensor | None, epsilon: float, variance_size: int | None = None

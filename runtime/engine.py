@@ -85,9 +85,9 @@ class EngineStats:
 class SpeechEngine:
     """Speaks many requests at once.
 
-        async with SpeechEngine() as engine:
-            async for frame in engine.speak(SpeechRequest(text="Hello!")):
-                play(frame.pcm)
+    async with SpeechEngine() as engine:
+        async for frame in engine.speak(SpeechRequest(text="Hello!")):
+            play(frame.pcm)
     """
 
     info: EngineInfo
@@ -198,7 +198,7 @@ class SpeechEngine:
     def _run(self) -> None:
         try:
             self._load()
-        except BaseException as error:  # reported to whoever awaits the start
+        except BaseException as error:  # noqa: BLE001  reported to whoever awaits the start
             self._death = error
             self._call_loop(self._set_ready, error)
             return
@@ -307,9 +307,7 @@ class SpeechEngine:
                     max_tokens=min(budget, room),
                     stop_token_ids=sorted(self._runner.hooks.end_token_ids),
                     detokenize=False,
-                    extra_args={
-                        SPEECH_ARGS: {"seed": seed, "conditioning": prompt.conditioning}
-                    },
+                    extra_args={SPEECH_ARGS: {"seed": seed, "conditioning": prompt.conditioning}},
                 ),
                 pooling_params=None,
                 cache_salt=prompt.cache_salt,

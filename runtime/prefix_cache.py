@@ -14,7 +14,6 @@ from typing import Any
 from vllm.v1.core.kv_cache_utils import BlockHash
 from vllm.v1.request import Request
 
-
 BlockHasher = Callable[[Request], list[BlockHash]]
 
 

@@ -1,4 +1,4 @@
-"""What the output builder may read of a step: copies, taken before the next step can change them."""
+"""What the output builder may read of a step: copies, taken before the next step changes them."""
 
 from __future__ import annotations
 

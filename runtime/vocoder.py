@@ -138,7 +138,7 @@ class Vocoder:
                         if batch:
                             codes, ends = self._take(batch), []
                     self._deliver(self._decode(batch, codes) if batch else ends)
-        except Exception as error:  # the engine must learn of it, whatever it is
+        except Exception as error:  # noqa: BLE001  the engine must learn of it, whatever it is
             self._on_failure(error)
 
     def _due(self) -> list[tuple[str, _Stream]]:
@@ -163,12 +163,8 @@ class Vocoder:
 
     def _take(self, batch: list[tuple[str, _Stream]]) -> torch.Tensor:
         """The next T frames of every stream in the batch, int64 [B, T, Q]; T is what all have."""
-        count = min(
-            MAX_FRAMES_PER_ROUND, *(stream.room(self._lead) for _, stream in batch)
-        )
-        codes = np.stack(
-            [[stream.pending.popleft() for _ in range(count)] for _, stream in batch]
-        )
+        count = min(MAX_FRAMES_PER_ROUND, *(stream.room(self._lead) for _, stream in batch))
+        codes = np.stack([[stream.pending.popleft() for _ in range(count)] for _, stream in batch])
         return torch.from_numpy(codes.astype(np.int64))
 
     def _decode(

@@ -7,6 +7,9 @@ positions (adjacent pairs), SwiGLU, no biases.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -40,9 +43,7 @@ class DepthLayer(nn.Module):
     def forward(self, x: Tensor, turns: Tensor) -> Tensor:
         """turns [P, head_dim / 2] complex64: the rotation of each position."""
         batch, steps, width = x.shape
-        q, k, v = (
-            self.qkv(self.attention_norm(x)).view(batch, steps, 3, self.heads, -1).unbind(2)
-        )
+        q, k, v = self.qkv(self.attention_norm(x)).view(batch, steps, 3, self.heads, -1).unbind(2)
         q = rotate(self.q_norm(q), turns[:, None]).transpose(1, 2)
         k = rotate(self.k_norm(k), turns[:, None]).transpose(1, 2)
         scores = (q * self.head_dim**-0.5) @ k.transpose(2, 3)
@@ -79,9 +80,7 @@ class DepthTransformer(nn.Module):
         self.width, self.eps = width, eps
         self.project = nn.Linear(input_width, width, bias=False)
         self.token = nn.Embedding(tokens, width)
-        self.codes = nn.ModuleList(
-            nn.Embedding(codebook_size, width) for _ in range(codebooks - 1)
-        )
+        self.codes = nn.ModuleList(nn.Embedding(codebook_size, width) for _ in range(codebooks - 1))
         self.layers = nn.ModuleList(
             DepthLayer(width, heads, intermediate, eps) for _ in range(layers)
         )
@@ -98,14 +97,18 @@ class DepthTransformer(nn.Module):
         self._plan: _Plan | None = None
 
     def forward(self, hidden: Tensor, token: Tensor, codes: Tensor) -> Tensor:
-        """Teacher-forced. hidden [N, D], token [N], codes [N, Q] → logits [N, Q, K]."""
+        """Teacher-forced, the first P <= Q codes.
+
+        hidden [N, D], token [N], codes [N, P] → logits [N, P, K].
+        """
+        depth = codes.shape[1]
         before = [self.token(token)]
-        before += [table(codes[:, i]) for i, table in enumerate(self.codes)]
+        before += [self.codes[i](codes[:, i]) for i in range(depth - 1)]
         x = torch.stack(before, 1) + self.project(hidden).unsqueeze(1)
         for layer in self.layers:
-            x = layer(x, self.turns)
+            x = layer(x, self.turns[:depth])
         x = self.norm(x)
-        return torch.stack([head(x[:, i]) for i, head in enumerate(self.heads)], 1)
+        return torch.stack([self.heads[i](x[:, i]) for i in range(depth)], 1)
 
     def prepare(self) -> None:
         """Fold weights for `generate`; call it after loading. Training afterwards is not seen."""
@@ -159,10 +162,13 @@ class _Plan:
     """The weights as `generate` wants them: norms folded into the matrices that follow."""
 
     def __init__(self, model: DepthTransformer) -> None:
-        gain = model.width**0.5
-        self.layers = [_PlanLayer(layer, model.turns) for layer in model.layers]
-        self.heads = [(h.weight * (model.norm.weight * gain)).detach() for h in model.heads]
-        self.codes = [table.weight.detach() for table in model.codes]
+        gain = model.norm.weight * model.width**0.5
+        layers = cast(Iterable[DepthLayer], model.layers)
+        heads = cast(Iterable[nn.Linear], model.heads)
+        tables = cast(Iterable[nn.Embedding], model.codes)
+        self.layers = [_PlanLayer(layer, model.turns) for layer in layers]
+        self.heads = [(head.weight * gain).detach() for head in heads]
+        self.codes = [table.weight.detach() for table in tables]
 
 
 class _PlanLayer:
@@ -202,7 +208,8 @@ class _PlanLayer:
 
 def unit(x: Tensor) -> Tensor:
     """Rows of length 1: RMSNorm without its gain, which is folded into the next matrix."""
-    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_(min=1e-6)
+    lengths: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x / lengths.clamp_(min=1e-6)
 
 
 def rotate(x: Tensor, turns: Tensor) -> Tensor:

@@ -16,9 +16,9 @@ PHONEMES = (
     "$",
     " ",
     *(
-        "! , . : ; ? aɪ aʊ b d dʒ eɪ f h i iː j k l m n oʊ p s t tʃ uː v w z æ ð ŋ ɐ ɑː ɔɪ ɔː ə ɚ ɛ "
-        "ɜː ɡ ɪ ɹ ɾ ʃ ʊ ʌ ʒ ˈaɪ ˈaʊ ˈeɪ ˈi ˈiː ˈoʊ ˈuː ˈæ ˈɑː ˈɔɪ ˈɔː ˈɛ ˈɜː ˈɪ ˈʊ ˈʌ ˌaɪ ˌaʊ ˌeɪ ˌi "
-        "ˌiː ˌoʊ ˌuː ˌæ ˌɑː ˌɔɪ ˌɔː ˌɛ ˌɜː ˌɪ ˌʊ ˌʌ θ ᵻ"
+        "! , . : ; ? aɪ aʊ b d dʒ eɪ f h i iː j k l m n oʊ p s t tʃ uː v w z æ ð ŋ ɐ ɑː ɔɪ ɔː "
+        "ə ɚ ɛ ɜː ɡ ɪ ɹ ɾ ʃ ʊ ʌ ʒ ˈaɪ ˈaʊ ˈeɪ ˈi ˈiː ˈoʊ ˈuː ˈæ ˈɑː ˈɔɪ ˈɔː ˈɛ ˈɜː ˈɪ ˈʊ ˈʌ ˌaɪ "
+        "ˌaʊ ˌeɪ ˌi ˌiː ˌoʊ ˌuː ˌæ ˌɑː ˌɔɪ ˌɔː ˌɛ ˌɜː ˌɪ ˌʊ ˌʌ θ ᵻ"
     ).split(),
 )
 
@@ -128,9 +128,7 @@ class WrenConfig(Strict):
     def phoneme_ids(self, tokens: list[str]) -> list[int]:
         """Phoneme tokens → ids. A token the voice never met is tried without stress and length."""
         known = {token: index for index, token in enumerate(self.phonemes)}
-        return [
-            known.get(token, known.get(token.strip(STRESS + LENGTH), 0)) for token in tokens
-        ]
+        return [known.get(token, known.get(token.strip(STRESS + LENGTH), 0)) for token in tokens]
 
     @classmethod
     def load(cls, path: Path) -> WrenConfig:

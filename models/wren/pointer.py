@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from omni_speak.models.wren.config import PointerConfig
 
+DEFAULT_RULES = PointerConfig()
+
 
 class Allowed(NamedTuple):
     """Advances low..high, both included (none if low > high), and END if `end`."""
@@ -24,7 +26,7 @@ def allowed_advances(
     pointer: int,
     n_tokens: int,
     stay: int,
-    rules: PointerConfig = PointerConfig(),
+    rules: PointerConfig = DEFAULT_RULES,
     complete: bool = True,
 ) -> Allowed:
     """What may be sampled next.

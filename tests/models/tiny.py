@@ -57,6 +57,7 @@ class TinyFront:
             conditioning={
                 "voice": self.info.voices.index(request.voice or "one"),
                 "temperature": temperature,
+                "mute": request.text.startswith("!"),  # the model ends at frame 0
             },
             cache_salt=f"{request.voice}",
             max_frames=40,
@@ -126,7 +127,10 @@ def fill(parameters: Iterable[tuple[str, nn.Parameter]]) -> None:
 
 
 def tiny_codes(
-    tokens: torch.Tensor, hidden: torch.Tensor, table: torch.Tensor, rows: SampledRows,
+    tokens: torch.Tensor,
+    hidden: torch.Tensor,
+    table: torch.Tensor,
+    rows: SampledRows,
     conditioning: Iterable[Mapping[str, Any]],
 ) -> torch.Tensor:
     """tokens [rows], hidden [rows, HIDDEN] → codes int64 [rows, CODEBOOKS]."""

@@ -54,9 +54,15 @@ class TinyTalker(nn.Module):
 
     def allocate(self, slots: int, max_len: int) -> None:
         self.voices = torch.zeros(slots, dtype=torch.int64)
+        self.mute = torch.zeros(slots, dtype=torch.bool)
 
     def begin_request(self, slot: int, conditioning: Mapping[str, Any]) -> None:
         self.voices[slot] = conditioning["voice"]
+        self.mute[slot] = conditioning["mute"]
+
+    def constrain_logits(self, logits: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+        not_end = torch.arange(VOCAB) != END
+        return logits.masked_fill(self.mute[slots][:, None] & not_end, -torch.inf)
 
     def embed_frames(
         self,

@@ -32,8 +32,15 @@ class SteppedCore:
         self.finished: dict[str, str] = {}
         self.runner.builder.sink = self.payloads.append
 
-    def add(self, text: str, *, seed: int = 0, temperature: float = 1.0, voice: str = "one",
-            max_frames: int = 40) -> str:
+    def add(
+        self,
+        text: str,
+        *,
+        seed: int = 0,
+        temperature: float = 1.0,
+        voice: str = "one",
+        max_frames: int = 40,
+    ) -> str:
         from vllm.sampling_params import SamplingParams
         from vllm.v1.request import Request
 

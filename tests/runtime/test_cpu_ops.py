@@ -14,7 +14,10 @@ def test_kernels_equal_the_native_operations() -> None:
     weight, eps = torch.randn(64), 1e-6
     native = ir.ops.rms_norm.impls["native"].impl_fn
     torch.testing.assert_close(
-        cpu_ops.rms_norm.impl_fn(heads, weight, eps), native(heads, weight, eps), atol=1e-5, rtol=1e-5
+        cpu_ops.rms_norm.impl_fn(heads, weight, eps),
+        native(heads, weight, eps),
+        atol=1e-5,
+        rtol=1e-5,
     )
     x, residual, weight = torch.randn(7, 256), torch.randn(7, 256), torch.randn(256)
     expected = ir.ops.fused_add_rms_norm.impls["native"].impl_fn(x, residual, weight, eps)

@@ -1,0 +1,202 @@
+"""Time to first audio, real-time factor, frame lateness and underruns, by number of streams.
+
+Starts a server of its own (or uses `--server`), then plays real-time clients against it: each has
+its own websocket and a simulated player that starts at the first packet, consumes one frame per
+tick of the clock and counts what comes too late. Prints a table, writes JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import numpy as np
+import typer
+
+from omni_speak.runtime.errors import SpeechError
+from omni_speak.streams.client import DuplexClient
+
+SENTENCES = (
+    "Hello! I am speaking to you, one frame at a time.",
+    "Your appointment is confirmed for Tuesday at three.",
+    "The weather is going to be sunny tomorrow morning.",
+    "I would like to book a table for four people tonight.",
+    "Please bring your passport and your boarding card.",
+    "Learning a new language takes patience and practice.",
+)
+START_TIMEOUT_S = 120
+
+
+@dataclass
+class Utterance:
+    """One utterance as its player saw it, times in seconds."""
+
+    first_audio: float
+    generation: float  # request to last frame
+    frames: int
+    lateness: list[float] = field(default_factory=list)  # arrival minus due; negative is early
+    underruns: int = 0
+
+
+@dataclass
+class Row:
+    """One concurrency's summary, in milliseconds unless named otherwise."""
+
+    streams: int
+    utterances: int
+    frames: int
+    ttfa_p50: float
+    ttfa_p95: float
+    rtf_p50: float
+    lateness_p50: float
+    lateness_p99: float
+    underruns: int
+
+
+async def speak(client: DuplexClient, text: str, seed: int) -> Utterance:
+    """Speak `text` and play it in real time; returns when the player has played all of it."""
+    period = 1 / client.info.frame_rate
+    start = time.perf_counter()
+    seen: Utterance | None = None
+    buffered_until = 0.0  # when the player runs dry
+    async for frame in client.speak(text, seed=seed):
+        now = time.perf_counter()
+        frames = len(frame.pcm) // client.info.samples_per_frame
+        if seen is None:
+            seen = Utterance(first_audio=now - start, generation=0.0, frames=0)
+            buffered_until = now
+        seen.lateness += [now - buffered_until] * frames
+        if now > buffered_until and seen.frames:
+            seen.underruns += 1
+            buffered_until = now  # the player waited, and goes on from here
+        buffered_until += frames * period
+        seen.frames += frames
+        seen.generation = now - start
+    if seen is None:
+        raise RuntimeError(f"no audio came for {text!r}")
+    await anyio.sleep(max(0.0, buffered_until - time.perf_counter()))
+    return seen
+
+
+async def run_clients(server: str, streams: int, seconds: float) -> list[Utterance]:
+    """`streams` clients, each speaking one utterance after the other for about `seconds`."""
+    utterances: list[Utterance] = []
+
+    async def client(number: int) -> None:
+        chance = random.Random(number)
+        async with DuplexClient(server) as connection:
+            await anyio.sleep(chance.random())  # people do not start on the same tick
+            end = time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                text = chance.choice(SENTENCES)
+                utterances.append(await speak(connection, text, chance.randrange(2**31)))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(streams):
+            tasks.start_soon(client, number)
+    return utterances
+
+
+def summarise(streams: int, utterances: list[Utterance]) -> Row:
+    ttfa = [1000 * u.first_audio for u in utterances]
+    late = [1000 * value for u in utterances for value in u.lateness[1:]]
+    return Row(
+        streams=streams,
+        utterances=len(utterances),
+        frames=sum(u.frames for u in utterances),
+        ttfa_p50=float(np.percentile(ttfa, 50)),
+        ttfa_p95=float(np.percentile(ttfa, 95)),
+        rtf_p50=float(np.median([u.generation / (u.frames * 0.08) for u in utterances])),
+        lateness_p50=float(np.percentile(late, 50)),
+        lateness_p99=float(np.percentile(late, 99)),
+        underruns=sum(u.underruns for u in utterances),
+    )
+
+
+@contextmanager
+def own_server(model: str) -> Iterator[str]:
+    """A server on a private socket, as `omni-speak serve` starts it."""
+    with tempfile.TemporaryDirectory() as directory:
+        socket = Path(directory) / "bench.sock"
+        command = [sys.executable, "-m", "omni_speak.streams.cli", "serve"]
+        server = subprocess.Popen([*command, "--uds", str(socket), "--model", model])
+        try:
+            yield f"unix:{socket}"
+        finally:
+            server.terminate()
+            server.wait()
+
+
+async def wait_until_ready(server: str) -> None:
+    """One utterance spoken to the end: whatever is made on first use is made."""
+    with anyio.fail_after(START_TIMEOUT_S):
+        while True:
+            try:
+                async with DuplexClient(server) as client:
+                    await speak(client, "Ready.", 0)
+                    return
+            except SpeechError:  # not there yet, or still starting
+                await anyio.sleep(0.2)
+
+
+async def bench(server: str, concurrencies: list[int], seconds: float) -> list[Row]:
+    await wait_until_ready(server)
+    print(
+        f"{'streams':>7} {'utts':>5} {'TTFA p50':>9} {'p95':>6} {'RTF p50':>8} "
+        f"{'late p50':>9} {'p99':>7} {'underruns':>9}   (ms)"
+    )
+    rows = []
+    for streams in concurrencies:
+        row = summarise(streams, await run_clients(server, streams, seconds))
+        rows.append(row)
+        print(
+            f"{row.streams:>7} {row.utterances:>5} {row.ttfa_p50:>9.0f} {row.ttfa_p95:>6.0f} "
+            f"{row.rtf_p50:>8.3f} {row.lateness_p50:>9.0f} {row.lateness_p99:>7.0f} "
+            f"{row.underruns:>9}",
+            flush=True,
+        )
+    return rows
+
+
+def machine() -> dict[str, object]:
+    model = platform.processor()
+    if (info := Path("/proc/cpuinfo")).exists():
+        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        model = names[0].partition(":")[2].strip() if names else model
+    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version()}
+
+
+def main(
+    streams: Annotated[str, typer.Option(help="Concurrencies, with commas.")] = "1,4,8,16",
+    seconds: Annotated[float, typer.Option(help="How long at each concurrency.")] = 20,
+    model: str = "wren",
+    server: Annotated[str | None, typer.Option(help="Measure this server instead.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("build/bench.json"),
+) -> None:
+    """Measure a server as its clients hear it."""
+    concurrencies = [int(part) for part in streams.split(",")]
+    if server is not None:
+        rows = anyio.run(bench, server, concurrencies, seconds)
+    else:
+        with own_server(model) as address:
+            rows = anyio.run(bench, address, concurrencies, seconds)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    result = {"machine": machine(), "command": sys.argv, "rows": [asdict(row) for row in rows]}
+    out.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"wrote {out}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    typer.run(main)
