@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ MAX_SEED = 2**53 - 1
 FinishReason = Literal["stop", "length", "abort", "error"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SpeechRequest:
     """One utterance to speak.
 
@@ -26,6 +26,7 @@ class SpeechRequest:
     """
 
     text: str
+    _: KW_ONLY
     voice: str | None = None
     speed: float = 1.0
     seed: int | None = None

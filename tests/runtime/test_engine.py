@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,41 +13,12 @@ import pytest
 import torch
 
 from omni_speak.runtime.engine import EngineConfig, SpeechEngine
-from omni_speak.runtime.errors import (
-    EngineDead,
-    InvalidRequest,
-    ModelNotFound,
-    NoAudio,
-    NothingToSay,
-    Overloaded,
-    TextTooLong,
-    UnknownVoice,
-)
-from omni_speak.runtime.request import Frame, SpeechRequest, SpeechResult
-from tests.models.tiny import SAMPLES, TinyCodec, make_tiny
+from omni_speak.runtime.errors import EngineDead, ModelNotFound, Overloaded
+from omni_speak.runtime.request import SpeechRequest, SpeechResult
+from tests.models.tiny import SAMPLES, TinyCodec
+from tests.runtime.tiny_engine import codes, collect, tiny_engine
 
 pytestmark = pytest.mark.anyio
-
-
-@asynccontextmanager
-async def tiny_engine(
-    path: Path, tiny: dict[str, Any] | None = None, **config: Any
-) -> AsyncIterator[SpeechEngine]:
-    directory = make_tiny(path / "tiny", **(tiny or {}))
-    settings = {"max_streams": 8, "max_step_tokens": 64, "kv_cache_mib": 8, **config}
-    async with SpeechEngine(EngineConfig(model=str(directory), **settings)) as engine:
-        yield engine
-
-
-async def collect(engine: SpeechEngine, **fields: Any) -> tuple[SpeechResult, list[Frame]]:
-    stream = engine.speak(SpeechRequest(**fields))
-    frames = [frame async for frame in stream]
-    assert stream.result is not None
-    return stream.result, frames
-
-
-def codes(frames: list[Frame]) -> list[list[int]]:
-    return [frame.codes.tolist() for frame in frames]
 
 
 async def held(engine: SpeechEngine) -> dict[str, int]:
@@ -86,67 +56,6 @@ async def test_D04_exactly_once_frames_and_one_end(tmp_path: Path) -> None:
             np.testing.assert_array_equal(np.concatenate([f.pcm for f in frames]), whole[0])
 
 
-async def test_D05_a_model_that_ends_at_frame_0_is_an_error_of_its_own(tmp_path: Path) -> None:
-    async with tiny_engine(tmp_path) as engine:
-        alone = [codes((await collect(engine, text=f"hi {i}", seed=i))[1]) for i in range(4)]
-        *together, mute = await asyncio.gather(
-            *(collect(engine, text=f"hi {i}", seed=i) for i in range(4)),
-            collect(engine, text="!mute"),
-            return_exceptions=True,
-        )
-        assert isinstance(mute, NoAudio)
-        assert [codes(frames) for _, frames in together] == alone
-        assert engine.alive
-
-
-async def test_D07_seeds_are_honoured_and_reported(tmp_path: Path) -> None:
-    async with tiny_engine(tmp_path) as engine:
-        first, again, other = [
-            codes((await collect(engine, text="hello", seed=seed))[1]) for seed in (11, 11, 12)
-        ]
-        assert first == again != other
-        result, frames = await collect(engine, text="hello")
-        assert codes((await collect(engine, text="hello", seed=result.seed))[1]) == codes(frames)
-
-
-@pytest.mark.parametrize(
-    ("fields", "error", "words"),
-    [
-        ({"voice": "nosuchvoice"}, UnknownVoice, "voices: one, two"),
-        ({"voice": ""}, UnknownVoice, "voices: one, two"),
-        ({"speed": 9.0}, InvalidRequest, "0.5 to 2.0"),
-        ({"speed": float("nan")}, InvalidRequest, "0.5 to 2.0"),
-        ({"speed": "fast"}, InvalidRequest, "speed must be a number"),
-        ({"seed": -1}, InvalidRequest, "seed must be an integer"),
-        ({"seed": 1.5}, InvalidRequest, "seed must be an integer"),
-        ({"temperature": 3}, InvalidRequest, "0.0 to 2.0"),
-        ({"max_frames": 0}, InvalidRequest, "max_frames"),
-        ({"text": 5}, InvalidRequest, "text must be a string, got int"),
-        ({"text": "x" * (1 << 20)}, TextTooLong, "at most 2000"),
-    ],
-)
-async def test_D08_bad_requests_never_reach_the_engine(
-    tmp_path: Path, fields: dict[str, Any], error: type[Exception], words: str
-) -> None:
-    async with tiny_engine(tmp_path) as engine:
-        with pytest.raises(error, match=words):
-            engine.speak(SpeechRequest(**{"text": "hello", **fields}))
-        assert engine.stats().requests_total == 0
-        upper, lower = [
-            codes((await collect(engine, text="hello", seed=1, voice=v))[1]) for v in ("TWO", "two")
-        ]
-        assert upper == lower
-
-
-async def test_D09_nothing_to_say(tmp_path: Path) -> None:
-    async with tiny_engine(tmp_path) as engine:
-        for text in ("", "   \t\n"):
-            with pytest.raises(NothingToSay):
-                await collect(engine, text=text)
-        assert engine.stats().requests_total == 0
-        assert (await collect(engine, text="hello"))[1]
-
-
 async def test_D16_random_endings_leave_nothing_behind(tmp_path: Path) -> None:
     async with tiny_engine(tmp_path, {"never_ends": True}) as engine:
         await collect(engine, text="warm")
@@ -174,6 +83,35 @@ async def test_D16_random_endings_leave_nothing_behind(tmp_path: Path) -> None:
         assert (await collect(engine, text="hello"))[0].frames == 40
 
 
+async def test_a_cancelled_request_is_in_no_later_step(tmp_path: Path) -> None:
+    async with tiny_engine(tmp_path, {"never_ends": True}) as engine:
+        go, steps = threading.Event(), []
+        step_fn, schedule = engine._core.step_fn, engine._core.scheduler.schedule
+
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            output = schedule(*args, **kwargs)
+            steps.append(set(output.num_scheduled_tokens))
+            return output
+
+        def gated() -> Any:  # the engine stands after its third step until told to go on
+            result = step_fn()
+            if len(steps) == 3:
+                engine._runner.collect_build()
+                go.wait(10)
+            return result
+
+        engine._core.scheduler.schedule, engine._core.step_fn = recorded, gated
+        stream = engine.speak(SpeechRequest("cancel me"))
+        async for frame in stream:
+            if frame.index == 2:
+                break
+        await asyncio.sleep(0)  # the loop closes the abandoned generator
+        go.set()
+        await held(engine)
+        assert steps[:3] == [{stream.request_id}] * 3
+        assert not any(steps[3:])
+
+
 async def test_cancelling_before_the_first_frame(tmp_path: Path) -> None:
     async with tiny_engine(tmp_path, {"never_ends": True}) as engine:
         before = await held(engine)
@@ -185,31 +123,6 @@ async def test_cancelling_before_the_first_frame(tmp_path: Path) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
         assert await held(engine) == before
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-async def test_D21_each_stream_gets_the_audio_it_would_have_had_alone(
-    tmp_path: Path, temperature: float
-) -> None:
-    async with tiny_engine(tmp_path) as engine:
-        asks = [
-            {
-                "text": "marker " * (i + 1),
-                "seed": i,
-                "voice": ("one", "two")[i % 2],
-                "temperature": temperature,
-            }
-            for i in range(8)
-        ]
-        alone = [codes((await collect(engine, **ask))[1]) for ask in asks]
-
-        async def late(delay: int, ask: dict[str, Any]) -> list[list[int]]:
-            for _ in range(delay * 5):
-                await asyncio.sleep(0)
-            return codes((await collect(engine, **ask))[1])
-
-        together = await asyncio.gather(*(late(i, ask) for i, ask in enumerate(asks)))
-        assert together == alone and len({str(c) for c in alone}) == 8
 
 
 async def test_D17_a_reader_that_stops_is_decoded_no_further(tmp_path: Path) -> None:

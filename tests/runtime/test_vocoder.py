@@ -107,7 +107,7 @@ def test_a_dropped_stream_is_heard_no_more(vocoder: Vocoder, heard: Heard) -> No
     vocoder.finish("gone", "stop")
     vocoder.finish("stays", "length")
     vocoder.start()
-    while not heard.items.get("stays", [None])[-1] == End("length"):
+    while heard.items.get("stays", [None])[-1] != End("length"):
         heard.take()
     assert set(heard.items) == {"stays"}
 
