@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import anyio
 import httpx
 import pytest
 
-from omni_speak.streams.server import create_app, serve_app
+from omni_speak.streams.server import serve
 from tests.streams.fake_engine import FakeEngine
 
 
@@ -20,6 +21,7 @@ from tests.streams.fake_engine import FakeEngine
 class Running:
     url: str
     engine: FakeEngine
+    stop: anyio.Event
 
     def http(self) -> httpx.AsyncClient:
         if self.url.startswith("unix:"):
@@ -32,36 +34,34 @@ class Running:
         return self.url.replace("http:", "ws:") + "/v1/duplex"
 
 
-Serving = Callable[..., AbstractAsyncContextManager[Running]]
-
-
 @asynccontextmanager
 async def serving(
     engine: FakeEngine | None = None, *, uds: Path | None = None, **options: Any
 ) -> AsyncIterator[Running]:
     """A ready server; leaving shuts it down."""
     engine = engine or FakeEngine()
-    app = create_app(lambda: engine, **options)
+    ready, stop = anyio.Event(), anyio.Event()
+    urls: list[str] = []
     async with anyio.create_task_group() as tasks:
-        listening = anyio.Event()
-        urls: list[str] = []
-
-        def on_listening(url: str) -> None:
-            urls.append(url)
-            listening.set()
-
-        scope = anyio.CancelScope()
-
-        async def run() -> None:
-            with scope:
-                await serve_app(app, port=0, uds=uds, drain_s=0.1, on_listening=on_listening)
-
-        tasks.start_soon(run)
+        tasks.start_soon(
+            partial(
+                serve,
+                lambda: engine,
+                port=0,
+                uds=uds,
+                drain_s=0.1,
+                on_listening=urls.append,
+                on_ready=ready.set,
+                stop=stop,
+                **options,
+            )
+        )
         with anyio.fail_after(10):
-            await listening.wait()
-            await app.state.service.ready.wait()
-        yield Running(urls[0], engine)
-        app.state.service.stop.set()
+            await ready.wait()
+        try:
+            yield Running(urls[0], engine, stop)
+        finally:
+            stop.set()
 
 
 @pytest.fixture

@@ -1,0 +1,182 @@
+"""omni-speak: the command line.
+
+Light to import: a command brings in what it needs when it runs, so that `--help` answers at once
+and talking to a warm engine never loads torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, NoReturn
+
+import typer
+
+from omni_speak.runtime.errors import InvalidRequest, SpeechError
+
+STARTED = monotonic()
+"""The nearest to the start of the process: what `say --json` counts from."""
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+app = typer.Typer(
+    help="Speak: text goes in while audio comes out.",
+    epilog="`omni-speak TEXT` is short for `omni-speak say TEXT`; `-` reads standard input.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+COMMANDS = {"say", "serve", "voices", "doctor"}
+
+Model = Annotated[str, typer.Option(help="A bundled model's name, or a model's directory.")]
+Server = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="A running server, instead of your own warm engine."),
+]
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"omni-speak {version('omni-speak')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def say(
+    text: Annotated[str | None, typer.Argument(help="What to say; - reads it from stdin.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Read the text from this file.")
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write a .wav, .flac, .ogg, .mp3 or .pcm file; - writes WAV to stdout. "
+            "Without it a stdout that is no terminal gets raw 16-bit mono samples.",
+        ),
+    ] = None,
+    play: Annotated[bool, typer.Option("--play", help="Play while speaking.")] = False,
+    voice: Annotated[str | None, typer.Option(help="See `omni-speak voices`.")] = None,
+    speed: Annotated[float, typer.Option(help="1.0 is the voice's own rate.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="Speak exactly as an earlier time.")] = None,
+    model: Model = "wren",
+    server: Server = None,
+    no_daemon: Annotated[
+        bool, typer.Option("--no-daemon", help="Load the engine into this process.")
+    ] = False,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print timings as JSON: on stdout, on stderr if audio is there."
+        ),
+    ] = False,
+) -> None:
+    """Say a text: to a file, to the loudspeaker, or down a pipe."""
+    from omni_speak.streams.say import Job, Request, read_text, run
+
+    run(
+        Job(
+            request=Request(read_text(text, file), voice=voice, speed=speed, seed=seed),
+            model=model,
+            server=server,
+            in_process=no_daemon,
+            output=output,
+            play=play,
+            json=json,
+            started=STARTED,
+        )
+    )
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free one.")] = 8080,
+    uds: Annotated[
+        Path | None, typer.Option(help="Listen on this Unix socket, and on no port.")
+    ] = None,
+    model: Model = "wren",
+) -> None:
+    """Serve HTTP and websockets."""
+    import anyio
+
+    from omni_speak.streams.server import engine_factory
+    from omni_speak.streams.server import serve as run_server
+
+    factory = engine_factory(model=model)
+    anyio.run(lambda: run_server(factory, host=host, port=port, uds=uds))
+
+
+@app.command()
+def voices(model: Model = "wren", server: Server = None) -> None:
+    """List the voices; the first is the default."""
+    import anyio
+
+    from omni_speak.streams.daemon import connect
+
+    async def list_voices() -> tuple[str, ...]:
+        async with connect(model, server) as client:
+            info = client.info
+            return (info.voice, *(voice for voice in info.voices if voice != info.voice))
+
+    print("\n".join(anyio.run(list_voices)))
+
+
+@app.command()
+def doctor() -> None:
+    """Tell what is installed here and what works."""
+    from omni_speak.streams.doctor import examine
+
+    raise typer.Exit(0 if examine() else 1)
+
+
+def main() -> None:
+    """Run the command line: one line on stderr and an exit code for whatever goes wrong."""
+    arguments = sys.argv[1:]
+    known = COMMANDS | {"--help", "-h", "--version"}
+    if arguments and arguments[0] not in known:
+        arguments.insert(0, "say")
+    try:
+        app(arguments)
+    except KeyboardInterrupt:
+        leave(INTERRUPTED)
+    except BrokenPipeError:
+        leave(BROKEN_PIPE)
+    except SpeechError as error:
+        print(f"omni-speak: {error}", file=sys.stderr)
+        # An error with a `param` blames an input, whoever found it.
+        sys.exit(BAD_INPUT if error.param or isinstance(error, InvalidRequest) else 1)
+    except OSError as error:
+        print(f"omni-speak: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def leave(code: int) -> NoReturn:
+    """At once: a thread may hang in a pipe that nobody empties, and Python's own exit would wait
+    for it, or complain about a stdout that cannot be flushed."""
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

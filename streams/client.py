@@ -1,0 +1,434 @@
+"""DuplexClient: speech from a server, frame by frame, over one websocket.
+
+    async with DuplexClient("127.0.0.1:8080") as client:
+        async for frame in client.speak("Hello!"):
+            play(frame.pcm)
+
+Needs neither torch nor vLLM. One reader task hands each context its messages over a bounded queue:
+the frames of a context nobody reads hold up the connection once `QUEUE` of them wait.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import anyio
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from websockets.asyncio.client import ClientConnection, connect, unix_connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.typing import Subprotocol
+
+from omni_speak.runtime import errors
+from omni_speak.runtime.errors import InvalidRequest, SpeechError, TextTooLong
+from omni_speak.streams.audio import S16Reader
+from omni_speak.streams.protocol import (
+    SERVER_MESSAGE,
+    SUBPROTOCOL,
+    Cancel,
+    ClientMessage,
+    ContextDone,
+    ContextOpen,
+    ContextOpened,
+    DoneReason,
+    ErrorEvent,
+    SessionOpen,
+    SessionOpened,
+    TextAppend,
+    TextEnd,
+    TextFlush,
+)
+from omni_speak.streams.wire import Encoding, Kind, WireError, WireFrame, decode
+
+QUEUE = 256
+"""Messages waiting per context: some 20 s of audio, 1 MB."""
+
+APPEND_CHARS = 8_000  # per message: under the server's message limit however JSON escapes it
+_CLOSE_TIMEOUT_S = 2.0
+
+
+class ConnectionLost(SpeechError):
+    """The server cannot be reached, or the connection broke; the message says how."""
+
+    code = "connection_lost"
+
+
+class ServerError(SpeechError):
+    """An error of the server that has no class of its own here; `code` is the server's."""
+
+    def __init__(self, code: str, message: str, *, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AudioFrame:
+    """`pcm` int16 [samples], `pts` the first sample's time in samples, `tick` its frame's number.
+    A message of several frames is one AudioFrame."""
+
+    pcm: NDArray[np.int16]
+    pts: int
+    tick: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenSummary:
+    """How a context ended; `complete` is false if audio of the accepted text is missing."""
+
+    reason: DoneReason
+    complete: bool
+    frames: int
+    samples: int
+    segments: int
+    seed: int
+
+
+_Item = WireFrame | ContextDone | SpeechError
+
+
+class Context:
+    """A stream of speech whose text may still be arriving. Iterate once for its frames; `opened`
+    is set before the first, `result` after the last. Leaving the iteration early cancels."""
+
+    def __init__(self, client: DuplexClient, name: str) -> None:
+        self.name = name
+        self.opened: ContextOpened | None = None
+        self.result: SpokenSummary | None = None
+        self._client = client
+        self._inbox, self._items = anyio.create_memory_object_stream[_Item](QUEUE)
+
+    async def append(self, text: str) -> None:
+        """Raises InvalidRequest for text that UTF-8 cannot carry."""
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InvalidRequest("the text is not valid Unicode", param="text") from None
+        for start in range(0, len(text), APPEND_CHARS):
+            part = text[start : start + APPEND_CHARS]
+            await self._client._send(TextAppend(context=self.name, text=part))
+
+    async def flush(self) -> None:
+        """Have spoken what was appended, without waiting for the end of its sentence."""
+        await self._client._send(TextFlush(context=self.name))
+
+    async def end(self) -> None:
+        await self._client._send(TextEnd(context=self.name))
+
+    async def cancel(self) -> None:
+        """The iteration ends soon, with `result.reason` "cancelled"."""
+        await self._client._send(Cancel(context=self.name))
+
+    async def __aiter__(self) -> AsyncGenerator[AudioFrame]:
+        """Raises the server's errors for this context, and ConnectionLost."""
+        samples = S16Reader()
+        try:
+            async for item in self._items:
+                match item:
+                    case WireFrame():
+                        yield AudioFrame(samples.feed(item.payload), item.pts, item.tick)
+                    case ContextDone():
+                        self.result = self._summary(item)
+                        if item.reason == "shutdown":
+                            raise ConnectionLost("the server shut down before the speech was whole")
+                        return
+                    case SpeechError():
+                        raise item
+        finally:
+            await self._client._leave(self)
+
+    def _summary(self, done: ContextDone) -> SpokenSummary:
+        assert self.opened is not None  # the server says so first
+        return SpokenSummary(
+            reason=done.reason,
+            complete=done.complete,
+            frames=done.frames,
+            samples=done.samples,
+            segments=done.segments,
+            seed=self.opened.seed,
+        )
+
+
+class Speech:
+    """One text being spoken: iterate once for its frames. Nothing is sent before."""
+
+    def __init__(self, client: DuplexClient, text: str, request: ContextOpen) -> None:
+        self._client = client
+        self._text = text
+        self._request = request
+        self._context: Context | None = None
+
+    @property
+    def result(self) -> SpokenSummary | None:
+        """Set once the iteration ended by itself."""
+        return self._context.result if self._context else None
+
+    @property
+    def opened(self) -> ContextOpened | None:
+        """What the server accepted, the seed included; set before the first frame."""
+        return self._context.opened if self._context else None
+
+    async def __aiter__(self) -> AsyncGenerator[AudioFrame]:
+        """Raises TextTooLong, the server's errors for this text, and ConnectionLost."""
+        limit = self._client.info.limits.text_chars
+        if len(self._text) > limit:  # the server would refuse only what is over, in the middle
+            raise TextTooLong(
+                f"the text has {len(self._text)} characters; at most {limit} are allowed",
+                param="text",
+            )
+        self._context = await self._client._open(self._request)
+        frames = self._context.__aiter__()
+        try:
+            await self._context.append(self._text)
+            await self._context.end()
+            async for frame in frames:
+                yield frame
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._client._leave(self._context)
+                await frames.aclose()
+
+
+class DuplexClient:
+    """A connection to a server's duplex endpoint.
+
+    `url` may be `host:port`, `http(s)://host:port`, `ws(s)://host:port/v1/duplex`, or
+    `unix:/path/to.sock`. Entering raises ConnectionLost if nobody answers, ServerError if the
+    server refuses.
+    """
+
+    def __init__(self, url: str, *, token: str | None = None) -> None:
+        self._url = url
+        self._token = token
+        self._contexts: dict[str, Context] = {}
+        self._by_handle: dict[int, Context] = {}
+        self._numbers = itertools.count(1)
+        self._lost: SpeechError | None = None
+        self._tasks = anyio.create_task_group()
+        self._info: SessionOpened | None = None
+        self._socket: ClientConnection
+
+    @property
+    def info(self) -> SessionOpened:
+        """The server's model, voices, rates and limits."""
+        if self._info is None:
+            raise RuntimeError("the client is not connected; use `async with DuplexClient(...)`")
+        return self._info
+
+    def speak(
+        self,
+        text: str,
+        *,
+        voice: str | None = None,
+        speed: float = 1.0,
+        seed: int | None = None,
+        temperature: float | None = None,
+    ) -> Speech:
+        """Speak a whole text: `async for frame in client.speak("…")`."""
+        request = self._request(voice, speed, seed, temperature)
+        return Speech(self, text, request)
+
+    async def open_context(
+        self,
+        *,
+        voice: str | None = None,
+        speed: float = 1.0,
+        seed: int | None = None,
+        temperature: float | None = None,
+    ) -> Context:
+        """A context for text that arrives bit by bit: append, flush and end it from one task while
+        another iterates it."""
+        return await self._open(self._request(voice, speed, seed, temperature))
+
+    def _request(
+        self, voice: str | None, speed: float, seed: int | None, temperature: float | None
+    ) -> ContextOpen:
+        # Checked by the server, whose messages say what is allowed there.
+        return ContextOpen.model_construct(
+            context=f"c{next(self._numbers)}",
+            voice=voice,
+            speed=speed,
+            seed=seed,
+            temperature=temperature,
+        )
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._socket = await _connect(self._url, self._token)
+        except (OSError, TimeoutError, InvalidHandshake) as error:
+            raise _connection_error(self._url, error) from error
+        try:
+            await self._send(SessionOpen())
+            self._info = await self._receive_opened()
+        except BaseException:
+            await self._close_socket()
+            raise
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._read)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # The task group is not shown the error: it would wrap it in a group, and the caller of
+        # `async with DuplexClient` has no group in mind.
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)
+        await self._close_socket()
+
+    async def _close_socket(self) -> None:
+        with anyio.CancelScope(shield=True):  # bounded by the socket's close timeout
+            await self._socket.close()
+
+    async def _receive_opened(self) -> SessionOpened:
+        try:
+            message = SERVER_MESSAGE.validate_json(await self._socket.recv())
+        except ConnectionClosed as error:
+            raise _connection_error(self._url, error) from error
+        except ValidationError as error:
+            raise ConnectionLost(f"{self._url} sent what this client cannot read") from error
+        if isinstance(message, ErrorEvent):
+            raise _error_of(message)
+        if not isinstance(message, SessionOpened):
+            raise ConnectionLost(f"{self._url} answered session.open with {message.type}")
+        return message
+
+    async def _open(self, request: ContextOpen) -> Context:
+        context = Context(self, request.context)
+        self._contexts[context.name] = context
+        try:
+            await self._send(request)
+        except BaseException:
+            del self._contexts[context.name]
+            raise
+        return context
+
+    async def _send(self, message: ClientMessage) -> None:
+        if self._lost is not None:
+            raise self._lost
+        try:
+            await self._socket.send(message.model_dump_json(exclude_none=True, warnings=False))
+        except ConnectionClosed as error:
+            raise _connection_error(self._url, error) from error
+
+    async def _leave(self, context: Context) -> None:
+        """Nobody reads this context any more; cancel it if the server still speaks."""
+        if self._contexts.pop(context.name, None) is None:
+            return
+        if context.opened is not None:
+            self._by_handle.pop(context.opened.handle, None)
+        context._inbox.close()
+        context._items.close()
+        if context.result is None and self._lost is None:
+            with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True):
+                with suppress(ConnectionClosed):
+                    await self._socket.send(Cancel(context=context.name).model_dump_json())
+
+    # -- the reader ----------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        try:
+            async for data in self._socket:
+                if isinstance(data, str):
+                    await self._on_message(data)
+                else:
+                    await self._on_frame(decode(data))
+            self._lost = ConnectionLost(f"{self._url} closed the connection")
+        except ConnectionClosed as error:
+            self._lost = _connection_error(self._url, error)
+        except (WireError, ValidationError) as error:
+            self._lost = ConnectionLost(f"{self._url} sent what this client cannot read: {error}")
+        for context in list(self._contexts.values()):
+            await self._deliver(context, self._lost)
+
+    async def _on_message(self, data: str) -> None:
+        message = SERVER_MESSAGE.validate_json(data)
+        # Messages of a context that was left, or answer something old, concern nobody.
+        context = self._contexts.get(getattr(message, "context", None) or "")
+        if context is None:
+            return
+        match message:
+            case ContextOpened():
+                self._by_handle[message.handle] = context
+                context.opened = message
+            case ContextDone():
+                await self._deliver(context, message)
+            case ErrorEvent():
+                await self._deliver(context, _error_of(message))
+            case _:
+                pass
+
+    async def _on_frame(self, frame: WireFrame) -> None:
+        context = self._by_handle.get(frame.context)
+        if frame.kind == Kind.AUDIO and context is not None:
+            if frame.encoding != Encoding.PCM_S16LE:
+                raise WireError(f"audio in encoding {frame.encoding}, which was not asked for")
+            await self._deliver(context, frame)
+
+    async def _deliver(self, context: Context, item: _Item) -> None:
+        # Broken or closed: it was left while this waited.
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await context._inbox.send(item)
+
+
+def _connect(url: str, token: str | None) -> connect:
+    headers = {"Authorization": f"Bearer {token}"} if token else None
+    options: dict[str, Any] = {
+        "subprotocols": [Subprotocol(SUBPROTOCOL)],
+        "additional_headers": headers,
+        "compression": None,
+        "close_timeout": _CLOSE_TIMEOUT_S,
+    }
+    if url.startswith("unix:"):
+        return unix_connect(url.removeprefix("unix:"), "ws://localhost/v1/duplex", **options)
+    return connect(_websocket_url(url), **options)
+
+
+def _websocket_url(url: str) -> str:
+    """The duplex endpoint meant by a URL or `host:port`. Raises ValueError."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
+    if scheme is None or not parts.netloc:
+        raise ValueError(f"not a server's address: {url!r}; try host:port or unix:/path.sock")
+    path = parts.path if parts.path.strip("/") else "/v1/duplex"
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{scheme}://{parts.netloc}{path}{query}"
+
+
+def _connection_error(url: str, error: Exception) -> SpeechError:
+    if isinstance(error, InvalidStatus):
+        status, body = error.response.status_code, bytes(error.response.body or b"")
+        try:
+            refusal = json.loads(body)["error"]
+            return ServerError(str(refusal["code"]), f"{url} refused: {refusal['message']}")
+        except (ValueError, KeyError, TypeError):
+            return ServerError("refused", f"{url} refused with status {status}")
+    if isinstance(error, ConnectionClosed) and error.rcvd is not None:
+        closed = f"{error.rcvd.code} {error.rcvd.reason}".strip()
+        return ConnectionLost(f"{url} closed the connection: {closed}")
+    return ConnectionLost(f"no connection to {url}: {error}")
+
+
+def _error_of(event: ErrorEvent) -> SpeechError:
+    """The error of that code from the runtime's tree, else a ServerError."""
+    kind = _BY_CODE.get(event.code)
+    if kind is None:
+        return ServerError(event.code, event.message, param=event.param)
+    return kind(event.message, param=event.param)
+
+
+_BY_CODE: dict[str, type[SpeechError]] = {
+    kind.code: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, SpeechError)
+}

@@ -1,0 +1,68 @@
+"""What `/metrics` shows: counters of the doors, and the engine's own counters at scrape time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from omni_speak.streams.speaking import Engine
+
+_FIRST_AUDIO_BUCKETS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
+
+
+class Metrics:
+    """One registry per server, so that servers in one process do not share counts."""
+
+    def __init__(self, engine: Callable[[], Engine | None]) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_EngineCollector(engine))
+        self.active = Gauge(
+            "omni_speak_active", "Requests and sessions now", ["door"], registry=self._registry
+        )
+        self.frames = Counter(
+            "omni_speak_frames_sent", "Audio frames sent", ["door"], registry=self._registry
+        )
+        self.requests = Counter(
+            "omni_speak_requests",
+            "HTTP speech requests and duplex sessions by how they ended",
+            ["door", "outcome"],
+            registry=self._registry,
+        )
+        self.first_audio = Histogram(
+            "omni_speak_first_audio_seconds",
+            "From the HTTP request's arrival to its first audio",
+            buckets=_FIRST_AUDIO_BUCKETS,
+            registry=self._registry,
+        )
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _EngineCollector(Collector):
+    def __init__(self, engine: Callable[[], Engine | None]) -> None:
+        self._engine = engine
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        engine = self._engine()
+        alive = engine is not None and engine.alive
+        yield GaugeMetricFamily("omni_speak_engine_alive", "1 while the engine runs", value=alive)
+        if engine is None or not alive:
+            return
+        stats = engine.stats()
+        yield GaugeMetricFamily(
+            "omni_speak_engine_running", "Requests being generated", value=stats.running
+        )
+        yield GaugeMetricFamily(
+            "omni_speak_engine_waiting", "Requests waiting for a slot", value=stats.waiting
+        )
+        yield CounterMetricFamily(
+            "omni_speak_engine_frames", "Frames generated", value=stats.frames_total
+        )
+        yield CounterMetricFamily(
+            "omni_speak_engine_requests", "Requests accepted", value=stats.requests_total
+        )
+        yield CounterMetricFamily("omni_speak_engine_steps", "Steps run", value=stats.steps_total)

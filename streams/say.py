@@ -1,0 +1,337 @@
+"""`omni-speak say`: one text, spoken by a warm engine, a server or this process, into a file, into a
+pipe or through the loudspeaker."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any, Protocol, Self, get_args
+
+import anyio
+import anyio.to_thread
+import numpy as np
+from numpy.typing import NDArray
+
+from omni_speak.runtime.errors import InvalidRequest, NothingToSay, SpeechError, TextTooLong
+from omni_speak.streams.audio import AudioFormat, AudioWriter, to_s16le
+from omni_speak.streams.daemon import connect
+
+Pcm = NDArray[np.float32]
+Show = Callable[[str], None]
+
+STDOUT = 1
+"""Audio goes to the descriptor itself: nothing is left in a buffer when a pipe breaks."""
+
+# Players that take raw samples on their standard input, best first.
+PLAYERS = {
+    "pw-play": "pw-play --rate={rate} --channels=1 --format=s16 -",
+    "paplay": "paplay --raw --rate={rate} --channels=1 --format=s16le",
+    "aplay": "aplay -q -t raw -r {rate} -c 1 -f S16_LE -",
+    "ffplay": "ffplay -nodisp -autoexit -loglevel error -f s16le -ar {rate} -i -",
+}
+
+
+class NoPlayer(SpeechError):
+    """Nothing here can play sound."""
+
+    code = "no_player"
+
+
+class Incomplete(SpeechError):
+    """The engine stopped before the text's end."""
+
+    code = "incomplete"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    text: str
+    voice: str | None = None
+    speed: float = 1.0
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What was asked for on the command line."""
+
+    request: Request
+    model: str
+    server: str | None
+    in_process: bool
+    output: str | None
+    play: bool
+    json: bool
+    started: float
+
+
+def read_text(text: str | None, file: Path | None) -> str:
+    """The text of an argument, of standard input (`-`) or of a file.
+
+    Raises InvalidRequest if there is not exactly one of them, or if it is not UTF-8.
+    """
+    if (text is None) == (file is None):
+        raise InvalidRequest("give a text, or - for standard input, or --file FILE", param="text")
+    if file is not None:
+        return _decode(file.read_bytes(), str(file))
+    assert text is not None
+    if text == "-":
+        return _decode(sys.stdin.buffer.read(), "standard input")
+    try:
+        text.encode()  # an argument's stray bytes arrive as lone surrogates
+    except UnicodeEncodeError:
+        raise InvalidRequest("the text is not valid UTF-8", param="text") from None
+    return text
+
+
+def _decode(data: bytes, source: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(
+            f"{source} is not valid UTF-8 (byte {error.start} is 0x{data[error.start]:02x})",
+            param="text",
+        ) from None
+
+
+def run(job: Job) -> None:
+    """Speak, then report. Raises SpeechError and OSError; what was heard until then is kept."""
+    check_output(job)
+    if not job.request.text.strip():
+        raise NothingToSay("the text is empty", param="text")
+    report = anyio.run(_speak, job)
+    if job.json:
+        print(json.dumps(asdict(report)), file=sys.stderr if _on_stdout(job) else sys.stdout)
+    if report.finish_reason != "stop":
+        raise Incomplete(f"the speech is incomplete: it ended by {report.finish_reason!r}")
+
+
+def _on_stdout(job: Job) -> bool:
+    return job.output == "-" or (job.output is None and not job.play)
+
+
+def check_output(job: Job) -> None:
+    """Refuse now what would otherwise fail after seconds of engine start."""
+    if _on_stdout(job):
+        if sys.stdout.isatty():
+            raise InvalidRequest(
+                "not writing audio to a terminal: give -o FILE, --play, or redirect stdout",
+                param="output",
+            )
+    elif job.output is not None:
+        path = Path(job.output)
+        if path.suffix.lower().lstrip(".") not in get_args(AudioFormat):
+            known = ", ".join(f".{name}" for name in get_args(AudioFormat))
+            raise InvalidRequest(
+                f"cannot write {path}: its name must end in {known}", param="output"
+            )
+        if not path.parent.is_dir():
+            raise InvalidRequest(f"cannot write {path}: no such folder", param="output")
+    if job.play:
+        find_player()
+
+
+# -- where the speech comes from ---------------------------------------------------------------
+
+
+class Speech(Protocol):
+    """What a server's client and an engine's text stream have in common."""
+
+    @property
+    def result(self) -> Any: ...
+    def __aiter__(self) -> AsyncGenerator[Any]: ...
+
+
+@asynccontextmanager
+async def open_speech(job: Job, show: Show) -> AsyncIterator[tuple[int, Speech]]:
+    """The sample rate of what will speak, and the text about to be spoken."""
+    request = job.request
+    options = {"voice": request.voice, "speed": request.speed, "seed": request.seed}
+    if not job.in_process:
+        async with connect(
+            job.model, job.server, on_start=lambda: show("starting the engine…")
+        ) as client:
+            check_length(request.text, client.info.limits.text_chars)
+            yield client.info.sample_rate, client.speak(request.text, **options)
+        return
+    # Here, because a warm engine or a server needs none of it.
+    from omni_speak.streams.server import engine_factory
+    from omni_speak.streams.speaking import speak_text
+
+    show("loading the engine…")
+    async with engine_factory(model=job.model)() as engine:
+        yield engine.info.sample_rate, speak_text(engine, request.text, **options)
+
+
+def check_length(text: str, limit: int) -> None:
+    """The server checks too, but would speak what fits first. Raises TextTooLong."""
+    if len(text) > limit:
+        raise TextTooLong(
+            f"the text has {len(text)} characters, at most {limit} are allowed", param="text"
+        )
+
+
+# -- where it goes -----------------------------------------------------------------------------
+
+
+def find_player() -> list[str]:
+    """The command of the best player on PATH, its rate still open. Raises NoPlayer."""
+    for name, command in PLAYERS.items():
+        if shutil.which(name):
+            return command.split()
+    raise NoPlayer(
+        f"no player on PATH (looked for {', '.join(PLAYERS)}); use -o FILE to write a file"
+    )
+
+
+class Player:
+    """Plays float samples through another program."""
+
+    def __init__(self, sample_rate: int) -> None:
+        self._command = [word.format(rate=sample_rate) for word in find_player()]
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+
+    def write(self, pcm: Pcm) -> None:
+        """Blocks at the speed of sound. Raises NoPlayer with the program's own words."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(to_s16le(pcm))
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._failure() from None
+
+    def finish(self) -> None:
+        """Wait until everything is heard. Raises NoPlayer."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        if self._process.wait() != 0:
+            raise self._failure()
+
+    def _failure(self) -> NoPlayer:
+        assert self._process.stderr is not None
+        said = self._process.stderr.read().decode(errors="replace").strip().splitlines()
+        reason = said[-1] if said else f"it ended with code {self._process.wait()}"
+        return NoPlayer(f"{self._command[0]} could not play: {reason}; use -o FILE instead")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        with suppress(BrokenPipeError):
+            self._process.communicate()
+
+
+class Sinks:
+    """Every place one job's audio goes to, opened with its first frame."""
+
+    def __init__(self, job: Job, sample_rate: int, stack: ExitStack) -> None:
+        self._file: AudioWriter | None = None
+        if job.output is not None or not job.play:
+            self._file = stack.enter_context(_open_file(job.output, sample_rate))
+        self._player = stack.enter_context(Player(sample_rate)) if job.play else None
+
+    def write(self, pcm: Pcm) -> None:
+        if self._file is not None:
+            self._file.write(pcm)
+        if self._player is not None:
+            self._or_only_write(lambda player: player.write(pcm))
+
+    def finish(self) -> None:
+        if self._player is not None:
+            self._or_only_write(Player.finish)
+
+    def _or_only_write(self, play: Callable[[Player], None]) -> None:
+        """A file that is also being written is worth going on for without sound."""
+        assert self._player is not None
+        try:
+            play(self._player)
+        except NoPlayer as error:
+            if self._file is None:
+                raise
+            print(f"omni-speak: {error}", file=sys.stderr)
+            self._player = None
+
+
+def _open_file(output: str | None, sample_rate: int) -> AudioWriter:
+    if output is None:
+        return AudioWriter(STDOUT, sample_rate, "pcm")
+    return AudioWriter(STDOUT if output == "-" else output, sample_rate)
+
+
+# -- speaking ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`first_audio_ms` from the start of the command until the first frame was written,
+    `real_time_factor` the seconds it took to speak one second of sound."""
+
+    first_audio_ms: float
+    real_time_factor: float
+    audio_s: float
+    frames: int
+    seed: int
+    finish_reason: str
+
+
+def progress() -> Show:
+    """Shows one changing line where somebody sees it; the empty line ends it."""
+    if not sys.stderr.isatty():
+        return lambda line: None
+    return lambda line: print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+
+async def _speak(job: Job) -> Report:
+    show = progress()
+    try:
+        async with open_speech(job, show) as (sample_rate, speech):
+            return await _speak_into_sinks(job, sample_rate, speech, show)
+    finally:
+        show("")
+
+
+async def _speak_into_sinks(job: Job, sample_rate: int, speech: Speech, show: Show) -> Report:
+    asked, first, samples = monotonic(), None, 0
+    sinks: Sinks | None = None
+    with ExitStack() as stack:
+        async with aclosing(speech.__aiter__()) as frames:
+            async for frame in frames:
+                if sinks is None:
+                    sinks = Sinks(job, sample_rate, stack)
+                # In a thread, because a pipe or a player takes it at its own pace, and the
+                # connection must be answered meanwhile.
+                await anyio.to_thread.run_sync(
+                    sinks.write, as_float(frame.pcm), abandon_on_cancel=True
+                )
+                first = first or monotonic()
+                samples += len(frame.pcm)
+                show(f"{samples / sample_rate:.1f} s spoken")
+        done = monotonic()
+        if sinks is None or first is None:
+            raise NothingToSay("the text holds nothing that can be spoken", param="text")
+        await anyio.to_thread.run_sync(sinks.finish, abandon_on_cancel=True)
+    result = speech.result
+    return Report(
+        first_audio_ms=round((first - job.started) * 1000, 1),
+        real_time_factor=round((done - asked) * sample_rate / samples, 3),
+        audio_s=round(samples / sample_rate, 3),
+        frames=result.frames,
+        seed=result.seed,
+        finish_reason=result.reason,
+    )
+
+
+def as_float(pcm: NDArray[np.int16] | Pcm) -> Pcm:
+    """Samples in -1..1, whether a server or an engine of this process made them."""
+    return pcm.astype(np.float32) / 32767 if pcm.dtype == np.int16 else pcm

@@ -1,0 +1,117 @@
+"""When enough text has arrived to speak: sentences out of text that arrives in any pieces.
+
+The rule looks at most `_LOOKAHEAD` characters past a possible sentence end, and waits for them; so
+how the text was cut on its way here never changes the segments. Where a full stop may or may not
+end a sentence ("Dr.", "U.S.", "J."), it does not: a segment too long costs a little latency, a
+pause in the wrong place is heard.
+"""
+
+from __future__ import annotations
+
+import re
+
+_LOOKAHEAD = 24
+_OPENERS = "\"'“‘«([{¿¡"
+_BOUNDARY = re.compile(
+    r"""(?P<stop>[.!?…]{1,6})(?P<close>["'”’»)\]}]{0,4})(?P<gap>\s{1,8})"""
+    r"""|(?P<cjk>[。！？｡]{1,6}["'”’»」』）]{0,4})"""
+    r"""|(?P<blank>\s{8}|\n[^\S\n]{0,6}\n)"""
+)
+# What a boundary may still grow into when it touches the end of the text received so far.
+_UNFINISHED = re.compile(
+    r"""(?:[.!?…]{1,6}["'”’»)\]}]{0,4}\s{0,8}|[。！？｡]{1,6}["'”’»」』）]{0,4}|\s{1,8})\Z"""
+)
+_ACRONYM = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")
+_CLAUSE = re.compile(r"[,;:，；：、—]\s|[，；：、—]")
+
+# Never the end of a sentence: what they name follows.
+_LEADING = frozenset(
+    "dr mr mrs ms mx prof st gen col capt lt sgt maj rev hon gov sen rep pres fr mt ft messrs "
+    "e.g i.e cf vs viz nos vol fig figs p pp sec ch eq approx ca est".split()
+)
+# The end of a sentence only where a capital follows.
+_TRAILING = frozenset(
+    "a.m p.m etc al inc ltd co corp jr sr dept jan feb mar apr jun jul aug sep sept oct nov dec "
+    "mon tue wed thu fri sat sun ph.d".split()
+)
+
+
+class Segmenter:
+    """Feed text with `push`, force what is left out with `flush`.
+
+    Segments carry no space at either end and never exceed `max_chars`; a longer sentence is cut
+    after its last clause mark, else at its last space.
+    """
+
+    def __init__(self, max_chars: int = 300) -> None:
+        self._max_chars = max_chars
+        self._buffer = ""
+
+    def push(self, text: str) -> list[str]:
+        """The segments that `text` completes."""
+        # Space before a segment carries nothing; dropping it at once keeps the buffer small.
+        self._buffer = (self._buffer + text).lstrip()
+        segments = []
+        while (cut := self._next_cut()) is not None:
+            segments.append(self._take(cut))
+        return segments
+
+    def flush(self) -> list[str]:
+        """What is left, as if the text ended here."""
+        self._buffer = self._buffer.rstrip()
+        segments = []
+        while len(self._buffer) > self._max_chars:
+            segments.append(self._take(self._long_cut()))
+        if self._buffer:
+            segments.append(self._take(len(self._buffer)))
+        return segments
+
+    def _take(self, cut: int) -> str:
+        segment, self._buffer = self._buffer[:cut].rstrip(), self._buffer[cut:].lstrip()
+        return segment
+
+    def _next_cut(self) -> int | None:
+        """Where the first segment ends, or None while that is not yet certain."""
+        text, limit = self._buffer, self._max_chars
+        settled = len(text)
+        if unfinished := _UNFINISHED.search(text, max(0, len(text) - _LOOKAHEAD)):
+            settled = unfinished.start()
+        for match in _BOUNDARY.finditer(text, 0, len(text)):
+            if match.start() >= min(settled, limit):
+                break
+            if match.end() <= limit and _ends_sentence(text, match):
+                return match.end()
+        # Every boundary that could still fall within the limit must have been seen.
+        if len(text) > limit + _LOOKAHEAD:
+            return self._long_cut()
+        return None
+
+    def _long_cut(self) -> int:
+        window = self._buffer[: self._max_chars]
+        floor = self._max_chars // 3
+        if clauses := list(_CLAUSE.finditer(window, floor)):
+            return clauses[-1].end()
+        space = max((window.rfind(c, floor) for c in " \t\n"), default=-1)
+        return space + 1 if space > 0 else self._max_chars
+
+
+def _ends_sentence(text: str, match: re.Match[str]) -> bool:
+    """Whether a boundary, with a character after it in `text`, ends a sentence."""
+    stop, close, gap = match["stop"], match["close"], match["gap"]
+    if stop is None or gap.count("\n") > 1 or len(gap) == 8:
+        return True
+    following = text[match.end()]
+    if "!" in stop or "?" in stop:
+        return not (close and following.islower())  # "Stop!" he said.
+    if stop != ".":
+        return not following.islower()  # an ellipsis
+    word = re.split(r"\s", text[: match.start()])[-1].lstrip(_OPENERS).lower()
+    if word in _LEADING or (word == "no" and following.isdigit()):
+        return False
+    if word in _TRAILING:
+        return following.isupper()
+    if (len(word) == 1 and word.isalpha()) or _ACRONYM.fullmatch(word):
+        return False
+    if word.isdigit() and match.start() == len(word):
+        return False  # "1. First" counts a list
+    return not (close and following.islower())

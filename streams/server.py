@@ -1,0 +1,338 @@
+"""The ASGI app, and uvicorn around it: one port for HTTP, the duplex websocket and metrics.
+
+The engine starts in the background, so that `/healthz` (alive) answers while `/readyz` (worth
+sending requests to) still says no. A shutdown turns readiness off, closes the listener, lets
+streams finish up to a limit, ends the rest with a reason, and then stops the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import anyio
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from omni_speak.runtime.errors import SpeechError
+from omni_speak.streams.dialects import openai_speech
+from omni_speak.streams.dialects.openai_speech import error_response, openai_error
+from omni_speak.streams.protocol import SUBPROTOCOL, Limits
+from omni_speak.streams.service import Activity, EngineFactory, Service, service_of
+from omni_speak.streams.session import Disconnected, DuplexSession
+from omni_speak.streams.speaking import Engine
+
+logger = logging.getLogger(__name__)
+
+
+def engine_factory(**config: Any) -> EngineFactory:
+    """Makes a real engine with `EngineConfig(**config)`. Torch and vLLM are imported, and `config`
+    is checked, when the factory is called."""
+
+    def make() -> AbstractAsyncContextManager[Engine]:
+        from omni_speak.runtime.engine import EngineConfig, SpeechEngine
+
+        return SpeechEngine(EngineConfig(**config))
+
+    return make
+
+
+def create_app(
+    factory: EngineFactory, *, limits: Limits | None = None, send_timeout: float = 60.0
+) -> Starlette:
+    """The app around the engine that `factory` makes; its `state.service` is a Service.
+
+    `send_timeout` seconds without taking a byte, and a client is given up.
+    """
+    service = Service(factory, limits or Limits(), send_timeout)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with service.running():
+            yield
+
+    app = Starlette(
+        routes=[
+            WebSocketRoute("/v1/duplex", duplex),
+            *openai_speech.ROUTES,
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+            Route("/metrics", metrics),
+        ],
+        exception_handlers={
+            SpeechError: _on_speech_error,
+            HTTPException: _on_http_error,
+            Exception: _on_bug,
+        },
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    app.add_middleware(_Counted, activity=service.activity)
+    return app
+
+
+async def healthz(request: Request) -> Response:
+    return JSONResponse({"status": "alive"})
+
+
+async def readyz(request: Request) -> Response:
+    reason = service_of(request).unready
+    if reason is None:
+        return JSONResponse({"status": "ready"})
+    return JSONResponse({"status": "unready", "reason": reason}, status_code=503)
+
+
+async def metrics(request: Request) -> Response:
+    content_type = "text/plain; version=0.0.4; charset=utf-8"
+    return Response(service_of(request).metrics.render(), media_type=content_type)
+
+
+async def _on_speech_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, SpeechError)
+    return error_response(error)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return openai_error(error.status_code, error.detail, None, None)
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    return openai_error(500, "internal error", None, "internal_error")
+
+
+class _Counted:
+    """ASGI middleware that counts every request and connection as activity."""
+
+    def __init__(self, app: ASGIApp, activity: Activity) -> None:
+        self._app = app
+        self._activity = activity
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._activity if scope["type"] != "lifespan" else nullcontext():
+            await self._app(scope, receive, send)
+
+
+# -- WS /v1/duplex -----------------------------------------------------------------------------
+
+
+class _WebSocketSocket:
+    """A Starlette websocket as a session sees it."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+
+    async def receive(self) -> str | bytes:
+        message = await self._websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise Disconnected
+        text: str | None = message.get("text")
+        return text if text is not None else message["bytes"]
+
+    async def send(self, data: str | bytes) -> None:
+        key = "text" if isinstance(data, str) else "bytes"
+        try:
+            await self._websocket.send({"type": "websocket.send", key: data})
+        except WebSocketDisconnect:
+            raise Disconnected from None
+
+    async def close(self, code: int, reason: str) -> None:
+        await self._websocket.close(code, reason)
+
+
+async def duplex(websocket: WebSocket) -> None:
+    service = service_of(websocket)
+    try:
+        engine = service.ready_engine()
+    except SpeechError as error:
+        await websocket.send_denial_response(error_response(error))
+        return
+    offered = websocket.scope["subprotocols"]
+    if offered and SUBPROTOCOL not in offered:
+        message = f"no subprotocol in common; there is {SUBPROTOCOL}"
+        await websocket.send_denial_response(
+            openai_error(400, message, "sec-websocket-protocol", "unknown_subprotocol")
+        )
+        return
+    await websocket.accept(subprotocol=SUBPROTOCOL if offered else None)
+    session = DuplexSession(
+        _WebSocketSocket(websocket),
+        engine,
+        service.limits,
+        service.drain,
+        send_timeout=service.send_timeout,
+        on_frame=service.metrics.frames.labels("duplex").inc,
+    )
+    outcome = "bug"
+    with service.metrics.active.labels("duplex").track_inprogress():
+        try:
+            await session.run()
+            outcome = "closed"
+        finally:
+            service.metrics.requests.labels("duplex", outcome).inc()
+
+
+# -- uvicorn around the app --------------------------------------------------------------------
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn, with a shutdown that lets streams finish and exits with 0."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, drain_s: float) -> None:
+        super().__init__(config)
+        self._service = service
+        self._drain_s = drain_s
+        self._signals = 0
+        self._loop = asyncio.get_running_loop()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # Not uvicorn's own: that raises the signal again at the end, and the exit code with it.
+        # A signal may come in the middle of anything, so the rest is left to the loop.
+        self._signals += 1
+        if self._signals > 1:
+            logger.warning("second signal: exiting now")
+            os._exit(128 + sig)
+        self._loop.call_soon_threadsafe(self.stop)
+
+    def stop(self) -> None:
+        self.should_exit = True
+        # Readiness at once; uvicorn looks at its flag ten times a second.
+        self._service.drain.asked.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        self.stop()
+        drain, activity = self._service.drain, self._service.activity
+        with anyio.move_on_after(self._drain_s):
+            await activity.none()
+        drain.over.set()
+        with anyio.move_on_after(1.0):  # for the reasons of those that are cut off to get out
+            await activity.none()
+        await super().shutdown(sockets)
+
+
+async def serve(
+    factory: EngineFactory,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    uds: str | Path | None = None,
+    limits: Limits | None = None,
+    idle_timeout_s: float | None = None,
+    drain_s: float = 10.0,
+    send_timeout: float = 60.0,
+    on_listening: Callable[[str], None] = lambda url: None,
+    on_ready: Callable[[], None] = lambda: None,
+    stop: anyio.Event | None = None,
+) -> None:
+    """Serve on `host`:`port` (0 for any free one), or on the Unix socket `uds`, mode 0600.
+
+    Shuts down, draining, on SIGTERM or SIGINT, when `stop` is set, or after `idle_timeout_s`
+    seconds without a request or connection; a second signal ends the process at once. Raises
+    OSError if the address is taken, and what the engine raised if it could not start.
+    `on_listening` gets the URL once it is bound; `on_ready` follows when requests are welcome.
+    """
+    app = create_app(factory, limits=limits, send_timeout=send_timeout)
+    service: Service = app.state.service
+    config = uvicorn.Config(
+        app,
+        ws="websockets-sansio",
+        ws_max_size=service.limits.message_bytes,
+        ws_per_message_deflate=False,  # audio does not compress
+        log_config=_LOGGING,
+        access_log=False,
+        timeout_graceful_shutdown=1,
+        lifespan="on",
+    )
+    listener, url = _listen(host, port, uds)
+    server = _Server(config, service, drain_s)
+    with listener:
+        try:
+            logger.info("listening on %s", url)
+            on_listening(url)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_call_when, service.ready, on_ready)
+                tasks.start_soon(_call_when, service.failed, server.stop)
+                if stop is not None:
+                    tasks.start_soon(_call_when, stop, server.stop)
+                if idle_timeout_s is not None:
+                    tasks.start_soon(_stop_when_idle, server, service, idle_timeout_s)
+                await server.serve(sockets=[listener])
+                tasks.cancel_scope.cancel()
+        finally:
+            if uds is not None:
+                Path(uds).unlink(missing_ok=True)  # noqa: ASYNC240  the loop is idle now
+    if service.failure is not None:
+        raise service.failure
+
+
+async def _call_when(event: anyio.Event, action: Callable[[], None]) -> None:
+    await event.wait()
+    action()
+
+
+async def _stop_when_idle(server: _Server, service: Service, seconds: float) -> None:
+    await service.activity.none_for(seconds)
+    logger.info("idle for %g s", seconds)
+    server.stop()
+
+
+def _listen(host: str, port: int, uds: str | Path | None) -> tuple[socket.socket, str]:
+    if uds is None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family)
+        name = f"[{host}]" if ":" in host else host
+        return listener, f"http://{name}:{listener.getsockname()[1]}"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(os.fspath(uds))
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(before)
+    return listener, f"unix:{uds}"
+
+
+class _NotRefusals(logging.Filter):
+    """Uvicorn takes a websocket refused with a status and a body for one left half open."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "without completing handshake" not in record.getMessage()
+
+
+# Standard output may be an audio pipe of whoever started us: everything goes to standard error.
+_LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "filters": {"not_refusals": {"()": _NotRefusals}},
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "formatter": "plain",
+            "stream": "ext://sys.stderr",
+            "filters": ["not_refusals"],
+        }
+    },
+    "loggers": {
+        "omni_speak": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
+        "uvicorn": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
+    },
+}

@@ -1,0 +1,323 @@
+"""DuplexClient and the duplex endpoint together, over real sockets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import numpy as np
+import pytest
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as websocket_server
+
+from omni_speak.runtime.errors import (
+    InvalidRequest,
+    NoAudio,
+    Overloaded,
+    TextTooLong,
+    UnknownVoice,
+)
+from omni_speak.runtime.request import SpeechRequest
+from omni_speak.streams.audio import to_s16le
+from omni_speak.streams.client import AudioFrame, ConnectionLost, DuplexClient, ServerError, Speech
+from omni_speak.streams.protocol import ContextDone, ContextOpened, Limits, SessionOpened
+from omni_speak.streams.wire import Kind, WireFrame, encode
+from tests.streams.conftest import Running, serving
+from tests.streams.fake_engine import SAMPLES, FakeEngine, frame_of
+
+pytestmark = pytest.mark.anyio
+
+
+async def frames_of_speech(speech: Speech) -> list[AudioFrame]:
+    return [frame async for frame in speech]
+
+
+async def exhaust(frames: AsyncIterator[object]) -> None:
+    async for _ in frames:
+        pass
+
+
+def expected_pcm(text: str, seed: int, frames: int, voice: str = "Ada") -> bytes:
+    request = SpeechRequest(text=text, voice=voice, seed=seed)
+    return b"".join(to_s16le(frame_of(request, i).pcm) for i in range(frames))
+
+
+async def idle(engine: FakeEngine) -> None:
+    """Until the engine holds nothing; a request leaves it some loop turns after its client."""
+    with anyio.fail_after(5):
+        while engine.running:
+            await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("count", [1, 4, 25, 50, 54, 79])
+async def test_every_frame_once_and_one_end(server: Running, count: int) -> None:
+    text = f"Say #frames={count}"
+    async with DuplexClient(server.url) as client:
+        speech = client.speak(text, seed=11)
+        frames = await frames_of_speech(speech)
+    assert [f.tick for f in frames] == list(range(count))
+    assert [f.pts for f in frames] == [i * SAMPLES for i in range(count)]
+    pcm = np.concatenate([f.pcm for f in frames])
+    assert pcm.dtype == np.int16
+    assert pcm.tobytes() == expected_pcm(text, 11, count)
+    assert speech.result is not None
+    assert (speech.result.frames, speech.result.samples) == (count, count * SAMPLES)
+    assert (speech.result.reason, speech.result.seed, speech.result.complete) == ("stop", 11, True)
+
+
+async def test_all_ways_to_write_the_address(server: Running, tmp_path: Path) -> None:
+    host = server.url.removeprefix("http://")
+    for url in (host, server.url, f"ws://{host}/v1/duplex", f"ws://{host}"):
+        async with DuplexClient(url) as client:
+            assert client.info.voices == ("Ada", "bob")
+            assert len(await frames_of_speech(client.speak("One two."))) == 2
+    async with serving(uds=tmp_path / "s.sock") as unix:
+        assert unix.url.startswith("unix:")
+        async with DuplexClient(unix.url) as client:
+            assert len(await frames_of_speech(client.speak("One two."))) == 2
+    assert not (tmp_path / "s.sock").exists()
+
+
+async def test_many_at_once_on_one_connection(server: Running) -> None:
+    texts = [f"Number {n} #frames={3 + n}" for n in range(8)]
+    heard: dict[str, bytes] = {}
+
+    async def hear(client: DuplexClient, text: str) -> None:
+        frames = await frames_of_speech(client.speak(text, seed=5, voice="BOB"))
+        heard[text] = b"".join(f.pcm.tobytes() for f in frames)
+
+    async with DuplexClient(server.url) as client, anyio.create_task_group() as tasks:
+        for text in texts:
+            tasks.start_soon(hear, client, text)
+    assert heard == {t: expected_pcm(t, 5, 3 + n, "bob") for n, t in enumerate(texts)}
+
+
+async def test_a_drawn_seed_speaks_the_same_again(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        first = client.speak("Once more.")
+        heard = await frames_of_speech(first)
+        assert first.result is not None
+        again = await frames_of_speech(client.speak("Once more.", seed=first.result.seed))
+    assert [f.pcm.tobytes() for f in heard] == [f.pcm.tobytes() for f in again]
+
+
+async def test_text_in_pieces_sounds_like_the_whole(server: Running) -> None:
+    text = "Dr. Ng paid $6.25 at 8 a.m. for tea. Then she left."
+    async with DuplexClient(server.url) as client:
+        whole = await frames_of_speech(client.speak(text, seed=3))
+        context = await client.open_context(seed=3)
+        for character in text:
+            await context.append(character)
+        await context.end()
+        pieces = [frame async for frame in context]
+    assert [f.pcm.tobytes() for f in pieces] == [f.pcm.tobytes() for f in whole]
+    assert context.result is not None
+    assert context.result.segments == 2
+
+
+async def test_flushed_text_is_spoken_while_the_context_stays_open(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        context = await client.open_context()
+        await context.append("Half a")
+        await context.flush()
+        frames = context.__aiter__()
+        assert [(await anext(frames)).tick for _ in range(2)] == [0, 1]
+        await context.append(" sentence.")
+        await context.end()
+        assert [frame.tick async for frame in frames] == [2]
+
+
+async def test_leaving_early_frees_the_engine_and_the_connection_goes_on(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        async for _ in client.speak("Go on #endless"):
+            break
+        await idle(server.engine)
+        with anyio.move_on_after(0.05):
+            async for _ in client.speak("Go on #endless"):
+                pass
+        await idle(server.engine)
+        assert len(await frames_of_speech(client.speak("Still here."))) == 2
+        assert not client._contexts
+
+
+async def test_cancel_ends_with_its_reason_and_no_late_frame(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        context = await client.open_context()
+        await context.append("Go on #endless")
+        await context.end()
+        frames = [f async for f in context if f.tick != 3 or await context.cancel() is None]
+    assert context.result is not None
+    assert (context.result.reason, context.result.complete) == ("cancelled", False)
+    assert context.result.frames == len(frames)
+    await idle(server.engine)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"voice": "zoe"}, UnknownVoice, "Ada, bob"),
+        ({"voice": ""}, UnknownVoice, "Ada, bob"),
+        ({"voice": 5}, ServerError, "voice"),
+        ({"speed": 9.0}, InvalidRequest, "0.5 to 2.0"),
+        ({"speed": float("nan")}, ServerError, "speed"),
+        ({"seed": -1}, ServerError, "seed"),
+        ({"temperature": 99.0}, ServerError, "temperature"),
+        ({"text": "a" * 20_001}, TextTooLong, "20000"),
+        ({"text": "\ud800"}, InvalidRequest, "Unicode"),
+        ({"text": "#eos"}, NoAudio, "before its first frame"),
+        ({"text": "#crowd"}, Overloaded, "full"),
+    ],
+)
+async def test_errors_are_typed_and_leave_the_connection_usable(
+    server: Running, arguments: dict[str, object], error: type[Exception], says: str
+) -> None:
+    async with DuplexClient(server.url) as client:
+        with pytest.raises(error, match=says):
+            await frames_of_speech(client.speak(**({"text": "Hello."} | arguments)))  # type: ignore[arg-type]
+        assert len(await frames_of_speech(client.speak("Fine now."))) == 2
+    assert not server.engine.running
+
+
+@pytest.mark.parametrize("text", ["", "   \t\n", "?!...", "🎉", "**", "\u200b\u200b"])
+async def test_nothing_to_say_is_a_clean_end(server: Running, text: str) -> None:
+    async with DuplexClient(server.url) as client:
+        speech = client.speak(text)
+        assert await frames_of_speech(speech) == []
+        assert speech.result is not None
+        assert (speech.result.reason, speech.result.segments) == ("stop", 0)
+        assert len(await frames_of_speech(client.speak("Fine now."))) == 2
+
+
+async def test_one_that_ends_at_once_does_not_disturb_the_others(server: Running) -> None:
+    outcomes: list[int | str] = []
+
+    async def hear(client: DuplexClient, text: str) -> None:
+        try:
+            outcomes.append(len(await frames_of_speech(client.speak(text))))
+        except NoAudio:
+            outcomes.append("no audio")
+
+    async with DuplexClient(server.url) as client, anyio.create_task_group() as tasks:
+        for text in ["#frames=20"] * 2 + ["#eos"] + ["#frames=20"] * 2:
+            tasks.start_soon(hear, client, text)
+    assert sorted(map(str, outcomes)) == ["20"] * 4 + ["no audio"]
+
+
+async def test_a_spent_budget_is_never_a_plain_success(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        speech = client.speak("On and on #length")
+        await frames_of_speech(speech)
+    assert speech.result is not None
+    assert (speech.result.reason, speech.result.complete) == ("length", False)
+
+
+async def test_a_dead_engine_is_told_and_refuses_the_next() -> None:
+    async with serving() as server:
+        async with DuplexClient(server.url) as client:
+            with pytest.raises(Exception, match="died"):
+                await frames_of_speech(client.speak("#die #frames=5"))
+        with pytest.raises(ServerError, match="died") as refused:
+            async with DuplexClient(server.url):
+                pass
+        assert refused.value.code == "engine_dead"
+
+
+async def test_it_skips_unknown_kinds_and_joins_samples_cut_in_two() -> None:
+    pcm = bytes(range(200)) * 20
+    opened = SessionOpened(
+        session="s",
+        model="other",
+        format="pcm_s16le",
+        frames_per_message=1,
+        sample_rate=24_000,
+        frame_rate=12.5,
+        samples_per_frame=1920,
+        codebooks=4,
+        voices=("Ada",),
+        voice="Ada",
+        limits=Limits(),
+    )
+
+    async def other_server(socket: ServerConnection) -> None:
+        await socket.recv()
+        await socket.send(opened.model_dump_json())
+        name = json.loads(await socket.recv())["context"]
+        context = ContextOpened(
+            context=name,
+            handle=9,
+            voice="Ada",
+            speed=1.0,
+            seed=1,
+            temperature=None,
+            format="pcm_s16le",
+            sample_rate=24_000,
+        )
+        await socket.send(context.model_dump_json())
+        start = 0
+        for tick, size in enumerate([1, 3, 2731, 905, 360]):
+            payload = pcm[start : start + size]
+            start += size
+            for kind in (77, Kind.AUDIO):
+                frame = WireFrame(
+                    kind=kind, encoding=0, context=9, seq=0, tick=tick, pts=0, payload=payload
+                )
+                await socket.send(encode(frame))
+        done = ContextDone(
+            context=name, reason="stop", frames=5, samples=2000, segments=1, complete=True
+        )
+        await socket.send(done.model_dump_json())
+        await socket.wait_closed()
+
+    async with websocket_server(other_server, "127.0.0.1", 0) as listening:
+        port = next(iter(listening.sockets)).getsockname()[1]
+        async with DuplexClient(f"127.0.0.1:{port}") as client:
+            frames = await frames_of_speech(client.speak("x"))
+    assert [f.tick for f in frames] == [0, 1, 2, 3, 4]
+    assert b"".join(f.pcm.tobytes() for f in frames) == pcm
+
+
+async def test_nobody_there() -> None:
+    for url in ("127.0.0.1:1", "unix:/nonexistent.sock"):
+        with pytest.raises(ConnectionLost, match="no connection"):
+            async with DuplexClient(url):
+                pass
+    with pytest.raises(ValueError, match="host:port"):
+        async with DuplexClient("ftp://x"):
+            pass
+
+
+async def test_a_server_that_goes_away_is_an_error_not_an_end(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        speech = client.speak("#endless")
+        frames = speech.__aiter__()
+        await anext(frames)
+        server.stop.set()
+        with pytest.raises(ConnectionLost, match="shut down"):
+            await exhaust(frames)
+        assert speech.result is not None
+        assert (speech.result.reason, speech.result.complete) == ("shutdown", False)
+        with pytest.raises(ConnectionLost, match="1012"):
+            await frames_of_speech(client.speak("Hello?"))
+
+
+async def test_an_error_in_the_body_comes_out_as_it_is(server: Running) -> None:
+    async def fail() -> None:
+        async with DuplexClient(server.url) as client:
+            async for frame in client.speak("#endless"):
+                assert frame.tick / 0
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    await idle(server.engine)
+
+
+def test_the_client_needs_neither_torch_nor_vllm() -> None:
+    check = (
+        "import sys, omni_speak.streams.client, omni_speak.streams.server;"
+        "assert not {'torch', 'vllm'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True)
