@@ -147,9 +147,9 @@ class DepthTransformer(nn.Module):
         picked = torch.empty(rows, self.codebooks, dtype=torch.int64, device=hidden.device)
         scale = temperature.to(x.dtype).unsqueeze(1)
         for position in range(self.codebooks):
-            for layer, cache in zip(plan.layers, caches, strict=True):
-                x = layer.step(x, position, cache)
-            logits = F.linear(unit(x), plan.heads[position])
+            for layer, (keys, values) in zip(plan.layers, caches, strict=True):
+                x = layer.step(x, position, keys, values)
+            logits = torch.mm(unit(x), plan.heads[position])
             gumbel = None if noise is None else noise[:, position]
             code = pick(logits, scale, gumbel, top_k)
             picked[:, position] = code
@@ -159,7 +159,7 @@ class DepthTransformer(nn.Module):
 
 
 class _Plan:
-    """The weights as `generate` wants them: norms folded into the matrices that follow."""
+    """The weights as `generate` wants them: transposed, and with the norm before each folded in."""
 
     def __init__(self, model: DepthTransformer) -> None:
         gain = model.norm.weight * model.width**0.5
@@ -167,7 +167,7 @@ class _Plan:
         heads = cast(Iterable[nn.Linear], model.heads)
         tables = cast(Iterable[nn.Embedding], model.codes)
         self.layers = [_PlanLayer(layer, model.turns) for layer in layers]
-        self.heads = [(head.weight * gain).detach() for head in heads]
+        self.heads = [_transposed(head.weight * gain) for head in heads]
         self.codes = [table.weight.detach() for table in tables]
 
 
@@ -175,41 +175,49 @@ class _PlanLayer:
     def __init__(self, layer: DepthLayer, turns: Tensor) -> None:
         width = layer.out.in_features
         self.heads, self.head_dim = layer.heads, layer.head_dim
-        gain, head_gain = width**0.5, layer.head_dim**0.5
-        self.qkv = (layer.qkv.weight * (layer.attention_norm.weight * gain)).detach()
-        self.out = layer.out.weight.detach()
-        self.gate_up = (layer.gate_up.weight * (layer.mlp_norm.weight * gain)).detach()
-        self.down = layer.down.weight.detach()
-        # One factor per head of [q, k]; q also takes the 1/sqrt(head_dim) of the scores.
+        self.qkv = _transposed(layer.qkv.weight * (layer.attention_norm.weight * width**0.5))
+        self.out = _transposed(layer.out.weight)
+        self.gate_up = _transposed(layer.gate_up.weight * (layer.mlp_norm.weight * width**0.5))
+        self.down = _transposed(layer.down.weight)
+        # One factor per head of [q, k]. Of the two head_dim ** 0.5 that the norms ask for, the
+        # one of q cancels the scale of the scores.
         q = layer.q_norm.weight.expand(self.heads, -1)
-        k = layer.k_norm.weight.expand(self.heads, -1) * head_gain
+        k = layer.k_norm.weight.expand(self.heads, -1) * layer.head_dim**0.5
         self.qk = torch.cat([q, k]).detach()
         self.turns = list(turns.unbind(0))
 
-    def cache(self, rows: int, positions: int, like: Tensor) -> Tensor:
-        """Keys and values: [2, rows, heads, positions, head_dim]."""
-        return like.new_empty(2, rows, self.heads, positions, self.head_dim)
+    def cache(self, rows: int, positions: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values: [rows · heads, positions, head_dim] each."""
+        shape = (rows * self.heads, positions, self.head_dim)
+        return like.new_empty(shape), like.new_empty(shape)
 
-    def step(self, x: Tensor, position: int, cache: Tensor) -> Tensor:
-        """x [B, C] → [B, C]; writes this position's keys and values into the cache."""
+    def step(self, x: Tensor, position: int, keys: Tensor, values: Tensor) -> Tensor:
+        """x [B, C] → [B, C]; writes this position's keys and values."""
         rows, width = x.shape
         heads, head_dim = self.heads, self.head_dim
-        qkv = F.linear(unit(x), self.qkv).view(rows, 3 * heads, head_dim)
+        qkv = torch.mm(unit(x), self.qkv).view(rows, 3 * heads, head_dim)
         qk = rotate(unit(qkv[:, : 2 * heads]) * self.qk, self.turns[position])
-        cache[0, :, :, position] = qk[:, heads:]
-        cache[1, :, :, position] = qkv[:, 2 * heads :]
-        keys, values = cache[:, :, :, : position + 1].flatten(1, 2).unbind(0)
-        q = qk[:, :heads].reshape(rows * heads, 1, head_dim)
-        weights = torch.bmm(q, keys.transpose(1, 2)).softmax(-1)
-        x = x + F.linear(torch.bmm(weights, values).view(rows, width), self.out)
-        gate, up = F.linear(unit(x), self.gate_up).chunk(2, -1)
-        return x + F.linear(F.silu(gate) * up, self.down)
+        value = qkv[:, 2 * heads :].reshape(-1, head_dim)
+        keys.select(1, position).copy_(qk[:, heads:].reshape(-1, head_dim))
+        values.select(1, position).copy_(value)
+        if position > 0:  # the first position sees only itself
+            q = qk[:, :heads].reshape(-1, 1, head_dim)
+            seen = keys.narrow(1, 0, position + 1).transpose(1, 2)
+            value = torch.bmm(torch.bmm(q, seen).softmax(-1), values.narrow(1, 0, position + 1))
+        x = torch.addmm(x, value.view(rows, width), self.out)
+        gate, up = torch.mm(unit(x), self.gate_up).chunk(2, -1)
+        return torch.addmm(x, F.silu(gate).mul_(up), self.down)
+
+
+def _transposed(weight: Tensor) -> Tensor:
+    """[out, in] → [in, out], laid out so: the faster side of a small product on a CPU."""
+    return weight.detach().t().contiguous()
 
 
 def unit(x: Tensor) -> Tensor:
     """Rows of length 1: RMSNorm without its gain, which is folded into the next matrix."""
     lengths: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x / lengths.clamp_(min=1e-6)
+    return x / lengths
 
 
 def rotate(x: Tensor, turns: Tensor) -> Tensor:

@@ -11,11 +11,13 @@ from typing import Annotated
 import torch
 import typer
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from train_wren.settings import Settings  # noqa: E402
+from scripts.train_wren.settings import Settings
 
+WEIGHTS = Path(__file__).resolve().parents[2] / "models" / "wren" / "weights"
 app = typer.Typer(no_args_is_help=True, add_completion=False)
+Weights = Annotated[Path, typer.Option(help="Folder of the exported weights.")]
 Minutes = Annotated[float | None, typer.Option(help="Wall-clock budget instead of the default.")]
 Work = Annotated[Path, typer.Option(help="Folder for data, checkpoints and logs.")]
 
@@ -34,6 +36,7 @@ def _start(work: Path, stage: str) -> Settings:
         datefmt="%H:%M:%S",
         handlers=[logging.StreamHandler(), logging.FileHandler(work / f"{stage}.log")],
     )
+    logging.getLogger("faster_whisper").setLevel(logging.WARNING)
     torch.set_num_threads(1)
     return Settings()
 
@@ -44,7 +47,7 @@ def data(
     work: Work = Path("build/wren"),
 ) -> None:
     """Speech from the teacher, with the time of each phoneme."""
-    from train_wren.data import generate
+    from scripts.train_wren.data import generate
 
     generate(work / "data", wordnet, _start(work, "data").data)
 
@@ -53,12 +56,68 @@ def data(
 def mel(minutes: Minutes = None, work: Work = Path("build/wren")) -> None:
     """Codec, stage 1: what the codes mean."""
     from omni_speak.models.wren.config import WrenConfig
-    from train_wren import mel_stage
+    from scripts.train_wren import mel_stage
 
     settings = _start(work, "mel")
     if minutes is not None:
         settings = replace(settings, mel=replace(settings.mel, minutes=minutes))
     mel_stage.train(work, WrenConfig(), settings)
+
+
+@app.command()
+def wave(minutes: Minutes = None, work: Work = Path("build/wren")) -> None:
+    """Codec, stage 2: the vocoder. Reads what codes there are; the talker stage may add more."""
+    from omni_speak.models.wren.config import WrenConfig
+    from scripts.train_wren.wave_stage import Trainer
+
+    settings = _start(work, "wave")
+    if minutes is not None:
+        settings = replace(settings, wave=replace(settings.wave, minutes=minutes))
+    Trainer(work, WrenConfig(), settings).run()
+
+
+@app.command()
+def talker(minutes: Minutes = None, work: Work = Path("build/wren")) -> None:
+    """Talker and MTP. Encodes new clips as it goes; the data stage may still be running."""
+    from omni_speak.models.wren.config import WrenConfig
+    from scripts.train_wren.talker_stage import Trainer
+
+    settings = _start(work, "talker")
+    if minutes is not None:
+        settings = replace(settings, talker=replace(settings.talker, minutes=minutes))
+    Trainer(work, WrenConfig(), settings).run()
+
+
+@app.command()
+def export(weights: Weights = WEIGHTS, work: Work = Path("build/wren")) -> None:
+    """Averaged weights of the last checkpoints → the files the runtime loads."""
+    from omni_speak.models.wren.config import WrenConfig
+    from scripts.train_wren import export as files
+    from scripts.train_wren.talker_stage import load_talker
+    from scripts.train_wren.wave_stage import load_vocoder
+
+    _start(work, "export")
+    config = WrenConfig(trained=True)
+    talker, codec = load_talker(work, config), load_vocoder(work, config)
+    files.export(weights, config, talker.nets, talker.trunk, codec)
+
+
+@app.command()
+def evaluate(
+    weights: Weights = WEIGHTS,
+    work: Work = Path("build/wren"),
+    seeds: Annotated[int, typer.Option(help="Readings of each held-out sentence.")] = 1,
+    hard: Annotated[int, typer.Option(help="Hard utterances to test for running away.")] = 200,
+    baselines: Annotated[bool, typer.Option(help="Judge the teacher and the codec too.")] = False,
+) -> None:
+    """Word errors on the held-out sentences, and runaways, from the exported files."""
+    from scripts.train_wren import evaluate as judging
+
+    _start(work, "evaluate")
+    if baselines:
+        judging.judge_teacher(work, None)
+        judging.judge_teacher(work, weights)
+    judging.evaluate(weights, work, seeds, hard)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from omni_speak.models.wren.codec import Codec
 from torch import Tensor
+
+from omni_speak.models.wren.codec import Codec
 
 from .data import FRAME, Clip, load_clips
 

@@ -6,15 +6,18 @@ PCM file) and its samples in `NAME.s16` (24 kHz mono, padded to whole frames).
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
 from omni_speak.models.wren.text.g2p import split_ipa, text_to_ipa
 
 from .settings import DataSettings
@@ -70,40 +73,47 @@ def load_clips(folder: Path, name: str) -> list[Clip]:
 def generate(folder: Path, wordnet: Path, settings: DataSettings) -> None:
     """Speak the held-out sentences, then the training corpus; continues where it was stopped."""
     folder.mkdir(parents=True, exist_ok=True)
-    teacher = Teacher(SAMPLE_RATE)
+    writer = _Writer(folder, Teacher(SAMPLE_RATE), settings)
     sentences = held_out()
-    _write(folder, "heldout", sentences.__getitem__, len(sentences), teacher, settings, fixed=True)
+    writer.write("heldout", ((text, 1.0) for text in sentences))
     corpus = Corpus(wordnet, set(sentences), settings.seed)
-    _write(folder, "train", corpus.sentence, 10**9, teacher, settings, fixed=False)
+    pairs = ((corpus.sentence(i), _length_scale(i, settings)) for i in itertools.count())
+    writer.write("train", pairs)
 
 
-def _write(folder, name, sentence, count, teacher, settings, fixed) -> None:
-    meta_path, pcm_path = folder / f"{name}.jsonl", folder / f"{name}.s16"
-    records = _records(meta_path)
-    offset = records[-1].offset + records[-1].samples if records else 0
-    meta_path.write_text("".join(_line(record) for record in records))
-    with meta_path.open("a") as meta, pcm_path.open("ab") as pcm:
-        pcm.truncate(2 * offset)
-        for index in range(records[-1].index + 1 if records else 0, count):
-            if offset >= settings.hours * 3600 * SAMPLE_RATE:
-                break
-            scale = 1.0 if fixed else _length_scale(index, settings)
-            spoken = _speak(teacher, sentence(index), scale, settings)
-            if spoken is None:
-                continue
-            tokens, utterance = spoken
-            samples = (np.clip(utterance.audio, -1, 1) * 32767).astype("<i2")
-            starts = [round(float(start), 4) for start in utterance.starts]
-            record = Record(
-                index, sentence(index), tokens, starts, round(1 / scale, 4), offset, len(samples)
-            )
-            pcm.write(samples.tobytes())
-            pcm.flush()
-            meta.write(_line(record))
-            meta.flush()
-            offset += len(samples)
-            if index % 200 == 0:
-                log.info("%s %d: %.3f h", name, index, offset / SAMPLE_RATE / 3600)
+class _Writer:
+    def __init__(self, folder: Path, teacher: Teacher, settings: DataSettings) -> None:
+        self.folder, self.teacher, self.settings = folder, teacher, settings
+
+    def write(self, name: str, texts: Iterable[tuple[str, float]]) -> None:
+        """Speak (text, length scale) pairs, from the first that is not on disk yet."""
+        meta_path, pcm_path = self.folder / f"{name}.jsonl", self.folder / f"{name}.s16"
+        records = _records(meta_path)
+        done = records[-1].index + 1 if records else 0
+        offset = records[-1].offset + records[-1].samples if records else 0
+        meta_path.write_text("".join(_line(record) for record in records))
+        with meta_path.open("a") as meta, pcm_path.open("ab") as pcm:
+            pcm.truncate(2 * offset)
+            for index, (text, scale) in enumerate(texts):
+                if offset >= self.settings.hours * 3600 * SAMPLE_RATE:
+                    break
+                spoken = None if index < done else _speak(self.teacher, text, scale, self.settings)
+                if spoken is None:
+                    continue
+                tokens, utterance = spoken
+                samples = (np.clip(utterance.audio, -1, 1) * 32767).astype("<i2")
+                starts = [round(float(start), 4) for start in utterance.starts]
+                record = Record(
+                    index, text, tokens, starts, round(1 / scale, 4), offset, len(samples)
+                )
+                # Samples first: a record on disk is then always whole.
+                pcm.write(samples.tobytes())
+                pcm.flush()
+                meta.write(_line(record))
+                meta.flush()
+                offset += len(samples)
+                if index % 200 == 0:
+                    log.info("%s %d: %.3f h", name, index, offset / SAMPLE_RATE / 3600)
 
 
 def _speak(

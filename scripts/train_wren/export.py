@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
 from omni_speak.models.wren.codec import Codec
 from omni_speak.models.wren.config import WrenConfig
 from omni_speak.models.wren.nets import WrenNets
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from .trunk import TalkerTrunk
 
@@ -42,7 +43,9 @@ def load(folder: Path) -> tuple[WrenConfig, WrenNets, TalkerTrunk, Codec]:
     """What `export` wrote, as float32 modules ready to speak."""
     config = WrenConfig.load(folder / "config.json")
     nets, trunk, codec = WrenNets(config), TalkerTrunk(config.talker), Codec(config)
-    talker = {name: value.float() for name, value in load_file(folder / "talker.safetensors").items()}
+    talker = {
+        name: value.float() for name, value in load_file(folder / "talker.safetensors").items()
+    }
     trunk.load_state_dict({k[len(TRUNK) :]: v for k, v in talker.items() if k.startswith(TRUNK)})
     nets.load_state_dict({k: v for k, v in talker.items() if not k.startswith(TRUNK)})
     wave = load_file(folder / "codec.safetensors")

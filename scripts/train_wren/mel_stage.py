@@ -9,9 +9,10 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
+
 from omni_speak.models.wren.codec import Codec, Trunk
 from omni_speak.models.wren.config import WrenConfig
-from torch import Tensor, nn
 
 from .clips import Segments
 from .data import load_clips
@@ -73,3 +74,10 @@ def train(work: Path, config: WrenConfig, settings: Settings) -> None:
             checkpoint.save(codec=codec.state_dict(), decoder=decoder.state_dict())
         if schedule.over:
             return
+
+
+def load_codec(work: Path, config: WrenConfig) -> Codec:
+    """A codec whose encoder and codebooks are trained; its vocoder is not."""
+    codec = Codec(config)
+    codec.load_state_dict(torch.load(work / "mel.pt", weights_only=True)["codec"])
+    return codec.eval()

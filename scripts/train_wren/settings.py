@@ -39,14 +39,14 @@ class WaveSettings:
     """Stage 2 of the codec: codes → waveform, spectral losses, then discriminators."""
 
     seed: int = 1
-    minutes: float = 75.0
+    minutes: float = 90.0
     batch: int = 10
     segment_frames: int = 13
     context_frames: int = 3  # decoded for their state only, never in the loss
     discriminator_frames: int = 6
     rate: float = 8e-4
     discriminator_rate: float = 4e-4
-    discriminators_from: float = 0.35  # share of the schedule
+    discriminators_from: float = 0.4  # share of the schedule
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class TalkerSettings:
     """Talker, text encoder and depth transformer, together."""
 
     seed: int = 2
-    minutes: float = 75.0
+    minutes: float = 90.0
     batch_positions: int = 900
     rate: float = 1.5e-3
     weight_decay: float = 0.05
-    dropout: float = 0.1
+    dropout: float = 0.05
     depth_share: float = 0.25  # of frames that the depth transformer sees per step
     jitter: float = 0.03  # of frames entered one phoneme early, and as many one late
     code_weights: tuple[float, ...] = (1.0, 0.5, 0.4, 0.3, 0.25, 0.2, 0.2, 0.2)

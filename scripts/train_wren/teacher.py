@@ -80,7 +80,9 @@ class Teacher:
         if token == END:
             return [2]
         # A blank follows each symbol; its time counts towards the symbol before it.
-        return [part for symbol in token if symbol in self._ids for part in (self._ids[symbol][0], 0)]
+        return [
+            part for symbol in token if symbol in self._ids for part in (self._ids[symbol][0], 0)
+        ]
 
 
 def _with_durations(model: Any) -> bytes:

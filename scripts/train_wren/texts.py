@@ -220,9 +220,7 @@ def held_out_sentences(wordnet: Path, count: int, seed: int) -> list[str]:
     rng = random.Random(seed)
     rng.shuffle(examples)
     chosen = [text for text in examples if 18 < len(text) < 90][:count]
-    return [
-        text[:1].upper() + text[1:] + ("" if text[-1] in ENDS else ".") for text in chosen
-    ]
+    return [text[:1].upper() + text[1:] + ("" if text[-1] in ENDS else ".") for text in chosen]
 
 
 def _wordnet(folder: Path) -> tuple[list[str], list[str]]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
+
 from omni_speak.models.layers.depth import RMSNorm
 from omni_speak.models.wren.config import TalkerConfig
-from torch import Tensor, nn
 
 Rotation = tuple[Tensor, Tensor]
 Cache = list[tuple[Tensor, Tensor]]
