@@ -94,18 +94,22 @@ def say(
     """Say a text: to a file, to the loudspeaker, or down a pipe."""
     from omni_speak.streams.say import Job, Request, read_text, run
 
-    run(
-        Job(
-            request=Request(read_text(text, file), voice=voice, speed=speed, seed=seed),
-            model=model,
-            server=server,
-            in_process=no_daemon,
-            output=output,
-            play=play,
-            json=json,
-            started=STARTED,
-        )
+    job = Job(
+        request=Request(read_text(text, file), voice=voice, speed=speed, seed=seed),
+        model=model,
+        server=server,
+        in_process=no_daemon,
+        output=output,
+        play=play,
+        json=json,
+        started=STARTED,
     )
+    try:
+        run(job)
+    except KeyboardInterrupt:
+        leave(INTERRUPTED)
+    except BrokenPipeError:
+        leave(BROKEN_PIPE)
 
 
 @app.command()
@@ -158,10 +162,6 @@ def main() -> None:
         arguments.insert(0, "say")
     try:
         app(arguments)
-    except KeyboardInterrupt:
-        leave(INTERRUPTED)
-    except BrokenPipeError:
-        leave(BROKEN_PIPE)
     except SpeechError as error:
         print(f"omni-speak: {error}", file=sys.stderr)
         # An error with a `param` blames an input, whoever found it.

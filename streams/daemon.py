@@ -208,13 +208,16 @@ def main() -> None:
 
 
 def hold(lock: Path) -> bool:
-    """Take the lock until this process ends; False if another process has it."""
+    """Take the lock until this process ends, and leave its number there for who wants to end it;
+    False if another process has it."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         return False
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
     return True
 
 

@@ -1,5 +1,5 @@
-"""`omni-speak say`: one text, spoken by a warm engine, a server or this process, into a file, into a
-pipe or through the loudspeaker."""
+"""`omni-speak say`: one text, spoken by a warm engine, a server or this process, into a file, a
+pipe or the loudspeaker."""
 
 from __future__ import annotations
 
@@ -152,22 +152,29 @@ class Speech(Protocol):
 @asynccontextmanager
 async def open_speech(job: Job, show: Show) -> AsyncIterator[tuple[int, Speech]]:
     """The sample rate of what will speak, and the text about to be spoken."""
-    request = job.request
-    options = {"voice": request.voice, "speed": request.speed, "seed": request.seed}
+    ask = job.request
     if not job.in_process:
         async with connect(
             job.model, job.server, on_start=lambda: show("starting the engine…")
         ) as client:
-            check_length(request.text, client.info.limits.text_chars)
-            yield client.info.sample_rate, client.speak(request.text, **options)
+            check_length(ask.text, client.info.limits.text_chars)
+            yield (
+                client.info.sample_rate,
+                client.speak(ask.text, voice=ask.voice, speed=ask.speed, seed=ask.seed),
+            )
         return
     # Here, because a warm engine or a server needs none of it.
     from omni_speak.streams.server import engine_factory
     from omni_speak.streams.speaking import speak_text
 
     show("loading the engine…")
-    async with engine_factory(model=job.model)() as engine:
-        yield engine.info.sample_rate, speak_text(engine, request.text, **options)
+    # In a thread: the imports take seconds, in which Ctrl-C is to be heard.
+    make = engine_factory(model=job.model)
+    async with await anyio.to_thread.run_sync(make, abandon_on_cancel=True) as engine:
+        yield (
+            engine.info.sample_rate,
+            speak_text(engine, ask.text, voice=ask.voice, speed=ask.speed, seed=ask.seed),
+        )
 
 
 def check_length(text: str, limit: int) -> None:
@@ -227,9 +234,13 @@ class Player:
         return self
 
     def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stderr is not None
         self._process.kill()
+        self._process.wait()
+        self._process.stderr.close()
         with suppress(BrokenPipeError):
-            self._process.communicate()
+            self._process.stdin.close()
 
 
 class Sinks:
@@ -334,4 +345,5 @@ async def _speak_into_sinks(job: Job, sample_rate: int, speech: Speech, show: Sh
 
 def as_float(pcm: NDArray[np.int16] | Pcm) -> Pcm:
     """Samples in -1..1, whether a server or an engine of this process made them."""
-    return pcm.astype(np.float32) / 32767 if pcm.dtype == np.int16 else pcm
+    samples = pcm.astype(np.float32, copy=False)
+    return samples / np.float32(32767) if pcm.dtype == np.int16 else samples

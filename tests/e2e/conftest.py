@@ -22,9 +22,7 @@ anyio.run(partial(
 
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVE], stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-c", SERVE], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         url = process.stdout.readline().strip()

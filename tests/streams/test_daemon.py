@@ -82,7 +82,11 @@ async def test_two_at_once_share_one(started: list[subprocess.Popen[bytes]]) -> 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(speak)
         tasks.start_soon(speak)
-    assert len([process for process in started if process.poll() is None]) == 1
+    with anyio.fail_after(20):
+        while len([process for process in started if process.poll() is None]) > 1:
+            await anyio.sleep(0.01)
+    async with connect("wren"):
+        pass
 
 
 async def test_a_stale_socket_is_taken_over(started: list[subprocess.Popen[bytes]]) -> None:
