@@ -164,7 +164,7 @@ class SpeechModel(Protocol):
 
     def talker_class(self) -> type[torch.nn.Module]: ...
 
-    def load_talker(self, talker: torch.nn.Module) -> None:
+    def load_talker(self, talker: Any) -> None:
         """Fill the built talker with the weights at `path`."""
         ...
 

@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 SPEECH_ARGS = "speech"
 """Key of a request's conditioning in `SamplingParams.extra_args`."""
 
-# Typed as the base class the mixin is written against; at run time it stands before either runner.
-_Runner = GPUModelRunner if TYPE_CHECKING else object
+if TYPE_CHECKING:
+    # The class the mixin is written against; at run time it stands before either runner.
+    class _Runner(GPUModelRunner): ...
+else:
+    _Runner = object
 
 
 class SpeechRunnerMixin(_Runner):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
-from torch import nn
 
 from omni_speak.models.base import Prompt
 from omni_speak.models.wren.codec import Codec
@@ -22,6 +21,8 @@ from omni_speak.runtime.request import EngineInfo, SpeechRequest
 
 if TYPE_CHECKING:
     from transformers import Qwen3Config
+
+    from omni_speak.models.wren.talker import WrenTalker
 
 VOICE = "wren"
 MAX_TEXT_CHARS = 2000
@@ -118,12 +119,12 @@ class Wren:
         config.wren = self.config
         return config
 
-    def talker_class(self) -> type[nn.Module]:
+    def talker_class(self) -> type[WrenTalker]:
         from omni_speak.models.wren.talker import WrenTalker
 
         return WrenTalker
 
-    def load_talker(self, talker: nn.Module) -> None:
+    def load_talker(self, talker: WrenTalker) -> None:
         """Trunk tensors carry Qwen3's names under `model.`; the rest are `WrenNets`'."""
         nets, trunk = {}, []
         for name, value in load_file(self.path / "talker.safetensors").items():

@@ -35,7 +35,8 @@ class WrenTalker(nn.Module):
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
         """vLLM asks every model for this; ours embeds frames (`embed_frames`) instead."""
-        return self.nets.frame.advance(input_ids)
+        embeds: Tensor = self.nets.frame.advance(input_ids)
+        return embeds
 
     def forward(
         self,
