@@ -110,6 +110,8 @@ def say(
         leave(INTERRUPTED)
     except BrokenPipeError:
         leave(BROKEN_PIPE)
+    if no_daemon:
+        leave(0)
 
 
 @app.command()
@@ -129,6 +131,7 @@ def serve(
 
     factory = engine_factory(model=model)
     anyio.run(lambda: run_server(factory, host=host, port=port, uds=uds))
+    leave(0)
 
 
 @app.command()
@@ -172,8 +175,11 @@ def main() -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """At once: a thread may hang in a pipe that nobody empties, and Python's own exit would wait
-    for it, or complain about a stdout that cannot be flushed."""
+    """At once: a thread may hang in a pipe that nobody empties, Python's own exit would wait for
+    it or complain about a stdout that cannot be flushed, and taking an engine's torch and vLLM
+    down module by module takes seconds."""
+    if code == 0:
+        sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 

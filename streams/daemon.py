@@ -205,6 +205,9 @@ def main() -> None:
         )
     except SpeechError as error:
         sys.exit(str(error))
+    # Taking torch and vLLM down module by module would take seconds, and hold the lock meanwhile.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def hold(lock: Path) -> bool:

@@ -96,7 +96,7 @@ def test_first_use_installs_then_runs_the_command(clone: Clone) -> None:
     assert (done.returncode, done.stdout) == (0, "spoken\n")
     assert "installing" in done.stderr
     calls = clone.calls()
-    assert steps(calls) == ["venv", "torch", "cpu list", "project", "check"]
+    assert steps(calls) == ["venv", "torch", "cpu list", "check", "project"]
     assert all("--no-deps" in call for call in calls if "pip" in call)
 
 
@@ -122,7 +122,7 @@ def test_a_changed_list_is_installed_again(clone: Clone) -> None:
     with (clone.root / "scripts/requirements/cpu.txt").open("a") as file:
         file.write("another==1.0\n")
     clone.run()
-    assert steps(clone.calls()) == ["torch", "cpu list"]
+    assert steps(clone.calls()) == ["torch", "cpu list", "check"]
 
 
 def test_changed_entry_points_are_installed_again(clone: Clone) -> None:
@@ -131,7 +131,7 @@ def test_changed_entry_points_are_installed_again(clone: Clone) -> None:
     with (clone.root / "pyproject.toml").open("a") as file:
         file.write("# changed\n")
     clone.run()
-    assert steps(clone.calls()) == ["project", "check"]
+    assert steps(clone.calls()) == ["project"]
 
 
 def test_an_interrupted_install_goes_on_in_the_same_venv(clone: Clone) -> None:
@@ -146,7 +146,7 @@ def test_an_interrupted_install_goes_on_in_the_same_venv(clone: Clone) -> None:
     clone.calls()
     done = clone.run("echo", "spoken")
     assert (done.returncode, done.stdout) == (0, "spoken\n")
-    assert steps(clone.calls()) == ["torch", "cpu list", "project", "check"]
+    assert steps(clone.calls()) == ["torch", "cpu list", "check", "project"]
     assert not half.exists()
     assert whole.exists()
 
@@ -161,7 +161,7 @@ def test_another_device_is_another_venv(clone: Clone) -> None:
     clone.run()
     clone.calls()
     clone.run(OMNI_SPEAK_DEVICE="cuda")
-    assert steps(clone.calls()) == ["venv", "cuda list", "project", "check"]
+    assert steps(clone.calls()) == ["venv", "cuda list", "check", "project"]
     refused = clone.run(OMNI_SPEAK_DEVICE="abacus")
     assert refused.returncode == 1
     assert "must be cpu or cuda" in refused.stderr
