@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 from omni_speak.models.base import Codec
 from omni_speak.runtime.request import FinishReason, Frame
 
-MAX_FRAMES_PER_ROUND = 8
-"""A backlog is decoded in rounds of at most this many frames, so newcomers wait for no more."""
-
 MAX_STREAMS_PER_ROUND = 32
 """Bounds a round's time and memory; the streams left out come first in the next."""
 
@@ -44,8 +41,8 @@ class _Stream:
     consumed: int = 0
     end: FinishReason | None = None
 
-    def room(self, lead_frames: int) -> int:
-        return min(len(self.pending), lead_frames - (self.decoded - self.consumed))
+    def due(self, lead_frames: int) -> bool:
+        return bool(self.pending) and self.decoded - self.consumed < lead_frames
 
 
 class Vocoder:
@@ -145,7 +142,7 @@ class Vocoder:
         due = [
             (stream_id, stream)
             for stream_id, stream in self._streams.items()
-            if stream.room(self._lead) > 0
+            if stream.due(self._lead)
         ]
         due.sort(key=lambda item: item[1].decoded - item[1].consumed)  # least lead first
         return due[:MAX_STREAMS_PER_ROUND]
@@ -162,10 +159,13 @@ class Vocoder:
         return ended  # type: ignore[return-value]
 
     def _take(self, batch: list[tuple[str, _Stream]]) -> torch.Tensor:
-        """The next T frames of every stream in the batch, int64 [B, T, Q]; T is what all have."""
-        count = min(MAX_FRAMES_PER_ROUND, *(stream.room(self._lead) for _, stream in batch))
-        codes = np.stack([[stream.pending.popleft() for _ in range(count)] for _, stream in batch])
-        return torch.from_numpy(codes.astype(np.int64))
+        """The next frame of every stream in the batch, int64 [B, 1, Q].
+
+        One frame at a time, backlog or not: several at once round the last bit another way,
+        and the same request alone would not give the same bytes twice.
+        """
+        codes = np.stack([stream.pending.popleft() for _, stream in batch])
+        return torch.from_numpy(codes.astype(np.int64))[:, None]
 
     def _decode(
         self, batch: list[tuple[str, _Stream]], codes: torch.Tensor
@@ -173,16 +173,11 @@ class Vocoder:
         streams = [stream for _, stream in batch]
         state = [torch.cat(rows) for rows in zip(*(s.state for s in streams), strict=True)]
         pcm, state = self._codec.decode(codes, state)
-        count = codes.shape[1]
-        samples = pcm.view(len(batch), count, self._samples).numpy()
-        wire = codes.numpy().astype(np.uint16)
+        samples, wire = pcm.numpy(), codes[:, 0].numpy().astype(np.uint16)
         frames: list[tuple[str, Frame | End]] = []
         for row, (stream_id, stream) in enumerate(batch):
             stream.state = [tensor[row : row + 1] for tensor in state]
-            for t in range(count):
-                index = stream.decoded
-                frames.append(
-                    (stream_id, Frame(index, wire[row, t], samples[row, t], index * self._samples))
-                )
-                stream.decoded += 1
+            index, stream.decoded = stream.decoded, stream.decoded + 1
+            pts = index * self._samples
+            frames.append((stream_id, Frame(index, wire[row], samples[row], pts)))
         return frames
