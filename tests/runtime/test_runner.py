@@ -13,6 +13,7 @@ import torch
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from omni_speak.runtime.frames import NO_CODE
+from omni_speak.runtime.snapshot import take_snapshot
 from tests.runtime.conftest import SteppedCore
 
 Stepped = Callable[..., SteppedCore]
@@ -277,3 +278,6 @@ def test_R35_shutdown_twice_is_harmless(stepped: Stepped) -> None:
     core.run()
     core.runner.shutdown()
     core.runner.shutdown()
+    assert not core.runner.model_intermediate_buffer
+    with pytest.raises(RuntimeError, match="shutdown"):
+        core.runner.builder.submit(take_snapshot([], [], torch.empty(0), torch.empty(0, 4)))
