@@ -1,1 +1,1 @@
-"""."""
+"""What a speech model must offer, and the models."""

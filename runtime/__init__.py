@@ -1,1 +1,1 @@
-"""."""
+"""Request → frames. No sockets, no dialects."""

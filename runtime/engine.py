@@ -17,7 +17,7 @@ import secrets
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -134,6 +134,10 @@ class SpeechEngine:
         """The engine thread serves requests: False before the start, after its end or death."""
         return self._thread.is_alive() and self._ready.done() and self._death is None
 
+    def _check_alive(self) -> None:
+        if not self.alive:
+            raise EngineDead(f"the engine is not running: {self._death or 'closed'}")
+
     def stats(self) -> EngineStats:
         running, waiting = self._core.scheduler.get_request_counts()
         return EngineStats(running, waiting, self._requests, self._frames, self._steps)
@@ -145,23 +149,20 @@ class SpeechEngine:
         `Overloaded` if the engine holds too many requests, `EngineDead` if it died. Text that
         holds nothing to say is found when iteration starts.
         """
-        if not self.alive:
-            raise EngineDead(f"the engine is not running: {self._death or 'closed'}")
+        self._check_alive()
         request = check_request(request, self.info)
         if len(self._streams) >= self.config.max_requests:
             raise Overloaded(
                 f"{len(self._streams)} requests are in the engine; "
                 f"at most {self.config.max_requests} are allowed"
             )
-        if request.seed is None:
-            request = replace(request, seed=secrets.randbelow(MAX_SEED))
-        return SpeechStream(self, request)
+        seed = secrets.randbelow(MAX_SEED) if request.seed is None else request.seed
+        return SpeechStream(self, request, seed)
 
     # -- on the event loop -------------------------------------------------------------------
 
     def _add(self, stream: SpeechStream, prompt: Prompt) -> None:
-        if not self.alive:
-            raise EngineDead(f"the engine is not running: {self._death or 'closed'}")
+        self._check_alive()
         self._streams[stream.request_id] = stream
         self._requests += 1
         self._inbox.put(lambda: self._add_request(stream, prompt))
@@ -227,7 +228,12 @@ class SpeechEngine:
             model = open_model(self.config.model)
             self.info = model.front.info
             # Here, not above: importing vLLM takes seconds, and this is the thread that may block.
-            from omni_speak.runtime.vllm_setup import make_core, pick_device, vllm_config
+            from omni_speak.runtime.vllm_setup import (
+                make_core,
+                make_request,
+                pick_device,
+                vllm_config,
+            )
 
             gc.freeze()
             torch.set_num_threads(1)
@@ -244,6 +250,7 @@ class SpeechEngine:
                     async_scheduling=device != "cpu" if asynchronous is None else asynchronous,
                 )
             )
+            self._make_request = make_request
             self._front = model.front
             self._vocoder = Vocoder(
                 model.load_codec(),
@@ -287,31 +294,15 @@ class SpeechEngine:
                 self._vocoder.finish(request_id, reason)
 
     def _add_request(self, stream: SpeechStream, prompt: Prompt) -> None:
-        from vllm.sampling_params import SamplingParams
-        from vllm.v1.request import Request
-
-        from omni_speak.runtime.runner import SPEECH_ARGS
-
-        budget = stream.request.max_frames or prompt.max_frames
-        room = self._runner.max_model_len - len(prompt.token_ids)
-        seed = stream.request.seed
         self._vocoder.open(stream.request_id)
         self._core.add_request(
-            Request(
-                request_id=stream.request_id,
-                prompt_token_ids=prompt.token_ids,
-                sampling_params=SamplingParams(
-                    temperature=prompt.temperature,
-                    top_k=prompt.top_k,
-                    seed=seed,
-                    max_tokens=min(budget, room),
-                    stop_token_ids=sorted(self._runner.hooks.end_token_ids),
-                    detokenize=False,
-                    extra_args={SPEECH_ARGS: {"seed": seed, "conditioning": prompt.conditioning}},
-                ),
-                pooling_params=None,
-                cache_salt=prompt.cache_salt,
-                block_hasher=self._core.request_block_hasher,
+            self._make_request(
+                self._core,
+                self._runner,
+                stream.request_id,
+                prompt,
+                seed=stream.seed,
+                max_frames=stream.request.max_frames,
             )
         )
 
@@ -330,8 +321,9 @@ class SpeechStream:
     """One utterance: iterate it once for its frames. Ending the iteration early (break, cancel,
     `aclose`) takes the request out before the engine's next step."""
 
-    def __init__(self, engine: SpeechEngine, request: SpeechRequest) -> None:
+    def __init__(self, engine: SpeechEngine, request: SpeechRequest, seed: int) -> None:
         self.request = request
+        self.seed = seed
         self.request_id = uuid.uuid4().hex
         self.result: SpeechResult | None = None
         self._engine = engine
@@ -364,9 +356,7 @@ class SpeechStream:
             raise item
         if count == 0:
             raise NoAudio("the model ended before its first frame; nothing was spoken")
-        seed = self.request.seed
-        assert seed is not None  # set by `speak`
-        self.result = SpeechResult(item.reason, count, seed)
+        self.result = SpeechResult(item.reason, count, self.seed)
 
 
 def _raise(error: BaseException) -> None:

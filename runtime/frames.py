@@ -17,7 +17,7 @@ class FrameTable:
     end, preemptions included."""
 
     def __init__(self, slots: int, max_len: int, codebooks: int, device: torch.device) -> None:
-        # Kept at -1 while free: taking a slot costs nothing, releasing clears only what was used.
+        # At -1 while free: cleared when a slot is given back, so that taking one costs nothing.
         self._codes = torch.full(
             (slots, max_len, codebooks), NO_CODE, dtype=torch.int32, device=device
         )

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
-from numpy.typing import NDArray
 
+from omni_speak.runtime.payload import NO_FRAME, RowOutput
 from omni_speak.runtime.snapshot import StepSnapshot
 
-EMPTY = np.empty(0, dtype=np.uint16)
-
-Sink = Callable[[dict[str, NDArray[np.uint16]]], None]
-"""Takes one step's payload: request id → its frame's codes, uint16 [Q], or an empty array."""
+Sink = Callable[[dict[str, RowOutput]], None]
+"""Takes one step's payload: request id → its row's output, in batch order."""
 
 
 class PendingBuild:
@@ -60,7 +58,7 @@ class OutputBuilder:
         step (unfinished prefill, or the token that ends it) has an *empty* one: never a replay."""
         snapshot.wait()
         codes = snapshot.codes.numpy().astype(np.uint16)
-        payload = dict.fromkeys(snapshot.req_ids, EMPTY)
+        payload = dict.fromkeys(snapshot.req_ids, NO_FRAME)
         # Async scheduling samples one step past the end. An ended request that is in no later
         # batch is gone, so only this batch's are remembered.
         self._ended.intersection_update(snapshot.req_ids)
@@ -71,7 +69,7 @@ class OutputBuilder:
             if token in self._end_token_ids:
                 self._ended.add(req_id)
             elif req_id not in self._ended:
-                payload[req_id] = codes[row]
+                payload[req_id] = RowOutput(codes[row], token)
         self.sink(payload)
 
     def shutdown(self) -> None:
@@ -80,5 +78,5 @@ class OutputBuilder:
             self._worker.shutdown(wait=True)
 
 
-def _drop(payload: dict[str, NDArray[np.uint16]]) -> None:
+def _drop(payload: dict[str, RowOutput]) -> None:
     """Until an engine listens (warm-up), outputs go nowhere."""

@@ -37,12 +37,13 @@ class SpeechRequest:
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
     """One tick of one stream: `codes` uint16 [Q], `pcm` float32 [samples_per_frame] in -1..1,
-    `pts` the media time of its first sample, in samples."""
+    `pts` the media time of its first sample, in samples, `token` what the talker sampled."""
 
     index: int
     codes: NDArray[np.uint16]
     pcm: NDArray[np.float32]
     pts: int
+    token: int
 
 
 @dataclass(frozen=True, slots=True)

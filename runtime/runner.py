@@ -93,14 +93,14 @@ class SpeechRunnerMixin(_Runner):
         return result
 
     def _begin_request(self, new: NewRequestData) -> None:
-        arguments = new.sampling_params.extra_args[SPEECH_ARGS]
+        conditioning = new.sampling_params.extra_args[SPEECH_ARGS]
         slot = self.frames.take(new.req_id)
         self.model_intermediate_buffer[new.req_id] = {
             "slot": slot,
-            "seed": arguments["seed"],
-            "conditioning": arguments["conditioning"],
+            "seed": new.sampling_params.seed,
+            "conditioning": conditioning,
         }
-        self.talker.begin_request(slot, arguments["conditioning"])
+        self.talker.begin_request(slot, conditioning)
 
     def update_intermediate_buffer(self, req_id: str, update: Mapping[str, Any]) -> None:
         """R7: merge `update` into the request's entry, one level deep."""

@@ -22,17 +22,19 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.model_executor.models import ModelRegistry
+from vllm.sampling_params import SamplingParams
 from vllm.transformers_utils.config import register_config_parser
 from vllm.transformers_utils.config_parser_base import ConfigParserBase
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
+from vllm.v1.request import Request
 
-from omni_speak.models.base import SpeechModel
+from omni_speak.models.base import Prompt, SpeechModel
 from omni_speak.models.registry import open_model
 from omni_speak.runtime.cpu_ops import CPU_OP_PRIORITY
 from omni_speak.runtime.prefix_cache import speech_block_hasher
-from omni_speak.runtime.runner import SpeechRunnerMixin
+from omni_speak.runtime.runner import SPEECH_ARGS, SpeechRunnerMixin
 
 FORMAT = "omni_speak"
 """Our name among vLLM's config formats and load formats."""
@@ -112,6 +114,36 @@ def make_core(config: VllmConfig) -> tuple[EngineCore, SpeechRunnerMixin]:
     if not isinstance(runner, SpeechRunnerMixin):
         raise TypeError(f"vLLM built a {type(runner).__name__}, not our runner")
     return core, runner
+
+
+def make_request(
+    core: EngineCore,
+    runner: SpeechRunnerMixin,
+    request_id: str,
+    prompt: Prompt,
+    *,
+    seed: int,
+    max_frames: int | None = None,
+) -> Request:
+    """The request that `core.add_request` takes. `request_id` must be unique for all time (see
+    `prefix_cache`); `max_frames` overrides the prompt's frame budget."""
+    room = runner.max_model_len - len(prompt.token_ids)
+    return Request(
+        request_id=request_id,
+        prompt_token_ids=prompt.token_ids,
+        sampling_params=SamplingParams(
+            temperature=prompt.temperature,
+            top_k=prompt.top_k,
+            seed=seed,
+            max_tokens=min(max_frames or prompt.max_frames, room),
+            stop_token_ids=sorted(runner.hooks.end_token_ids),
+            detokenize=False,
+            extra_args={SPEECH_ARGS: prompt.conditioning},
+        ),
+        pooling_params=None,
+        cache_salt=prompt.cache_salt,
+        block_hasher=core.request_block_hasher,
+    )
 
 
 def pick_device(wanted: str) -> str:

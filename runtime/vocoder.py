@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from omni_speak.models.base import Codec
+from omni_speak.runtime.payload import RowOutput
 from omni_speak.runtime.request import FinishReason, Frame
 
 MAX_STREAMS_PER_ROUND = 32
@@ -36,7 +36,7 @@ Delivery = Callable[[list[tuple[str, Frame | End]]], None]
 @dataclass(slots=True)
 class _Stream:
     state: list[torch.Tensor]
-    pending: deque[NDArray[np.uint16]] = field(default_factory=deque)
+    pending: deque[RowOutput] = field(default_factory=deque)
     decoded: int = 0
     consumed: int = 0
     end: FinishReason | None = None
@@ -86,14 +86,14 @@ class Vocoder:
         with self._changed:
             self._streams[stream_id] = _Stream(state)
 
-    def push(self, payload: Mapping[str, NDArray[np.uint16]]) -> None:
-        """One step's codes by stream: uint16 [Q], empty for none. Streams that are gone are
+    def push(self, payload: Mapping[str, RowOutput]) -> None:
+        """One step's rows by stream; those without codes are no frames. Streams that are gone are
         ignored: under async scheduling a step runs past a stream's end."""
         with self._changed:
-            for stream_id, codes in payload.items():
+            for stream_id, row in payload.items():
                 stream = self._streams.get(stream_id)
-                if stream is not None and stream.end is None and codes.size:
-                    stream.pending.append(codes)
+                if stream is not None and stream.end is None and row.codes.size:
+                    stream.pending.append(row)
             self._changed.notify()
 
     def finish(self, stream_id: str, reason: FinishReason) -> None:
@@ -124,19 +124,28 @@ class Vocoder:
         torch.set_num_threads(1)
         try:
             with torch.inference_mode():
-                while True:
-                    with self._changed:
-                        while not (batch := self._due()) and not (ends := self._ended()):
-                            if self._stopping:
-                                return
-                            self._changed.wait()
-                        if self._stopping:
-                            return
-                        if batch:
-                            codes, ends = self._take(batch), []
-                    self._deliver(self._decode(batch, codes) if batch else ends)
+                while (work := self._wait()) is not None:
+                    batch, rows, ends = work
+                    self._deliver([*(self._decode(batch, rows) if batch else []), *ends])
         except Exception as error:  # noqa: BLE001  the engine must learn of it, whatever it is
             self._on_failure(error)
+
+    def _wait(
+        self,
+    ) -> tuple[list[tuple[str, _Stream]], list[RowOutput], list[tuple[str, Frame | End]]] | None:
+        """The next round: streams with a frame each to decode, and the streams that are over with
+        it (or already were). None when told to stop."""
+        with self._changed:
+            while not self._stopping:
+                batch = self._due()
+                # One frame at a time, backlog or not: several at once round the last bit another
+                # way, and the same request alone would not give the same bytes twice.
+                rows = [stream.pending.popleft() for _, stream in batch]
+                ends = self._ended()
+                if batch or ends:
+                    return batch, rows, ends
+                self._changed.wait()
+        return None
 
     def _due(self) -> list[tuple[str, _Stream]]:
         due = [
@@ -158,26 +167,18 @@ class Vocoder:
             del self._streams[stream_id]
         return ended  # type: ignore[return-value]
 
-    def _take(self, batch: list[tuple[str, _Stream]]) -> torch.Tensor:
-        """The next frame of every stream in the batch, int64 [B, 1, Q].
-
-        One frame at a time, backlog or not: several at once round the last bit another way,
-        and the same request alone would not give the same bytes twice.
-        """
-        codes = np.stack([stream.pending.popleft() for _, stream in batch])
-        return torch.from_numpy(codes.astype(np.int64))[:, None]
-
     def _decode(
-        self, batch: list[tuple[str, _Stream]], codes: torch.Tensor
+        self, batch: list[tuple[str, _Stream]], rows: list[RowOutput]
     ) -> list[tuple[str, Frame | End]]:
         streams = [stream for _, stream in batch]
         state = [torch.cat(rows) for rows in zip(*(s.state for s in streams), strict=True)]
+        codes = torch.from_numpy(np.array([[row.codes] for row in rows], dtype=np.int64))
         pcm, state = self._codec.decode(codes, state)
-        samples, wire = pcm.numpy(), codes[:, 0].numpy().astype(np.uint16)
+        samples = pcm.numpy()
         frames: list[tuple[str, Frame | End]] = []
-        for row, (stream_id, stream) in enumerate(batch):
-            stream.state = [tensor[row : row + 1] for tensor in state]
+        for i, ((stream_id, stream), row) in enumerate(zip(batch, rows, strict=True)):
+            stream.state = [tensor[i : i + 1] for tensor in state]
             index, stream.decoded = stream.decoded, stream.decoded + 1
             pts = index * self._samples
-            frames.append((stream_id, Frame(index, wire[row], samples[row], pts)))
+            frames.append((stream_id, Frame(index, row.codes, samples[i], pts, row.token)))
         return frames

@@ -46,6 +46,7 @@ class Utterance:
     first_audio: float
     generation: float  # request to last frame
     frames: int
+    audio: float  # how long it lasts
     lateness: list[float] = field(default_factory=list)  # arrival minus due; negative is early
     underruns: int = 0
 
@@ -75,7 +76,7 @@ async def speak(client: DuplexClient, text: str, seed: int) -> Utterance:
         now = time.perf_counter()
         frames = len(frame.pcm) // client.info.samples_per_frame
         if seen is None:
-            seen = Utterance(first_audio=now - start, generation=0.0, frames=0)
+            seen = Utterance(first_audio=now - start, generation=0.0, frames=0, audio=0.0)
             buffered_until = now
         seen.lateness += [now - buffered_until] * frames
         if now > buffered_until and seen.frames:
@@ -83,6 +84,7 @@ async def speak(client: DuplexClient, text: str, seed: int) -> Utterance:
             buffered_until = now  # the player waited, and goes on from here
         buffered_until += frames * period
         seen.frames += frames
+        seen.audio += frames * period
         seen.generation = now - start
     if seen is None:
         raise RuntimeError(f"no audio came for {text!r}")
@@ -118,7 +120,7 @@ def summarise(streams: int, utterances: list[Utterance]) -> Row:
         frames=sum(u.frames for u in utterances),
         ttfa_p50=float(np.percentile(ttfa, 50)),
         ttfa_p95=float(np.percentile(ttfa, 95)),
-        rtf_p50=float(np.median([u.generation / (u.frames * 0.08) for u in utterances])),
+        rtf_p50=float(np.median([u.generation / u.audio for u in utterances])),
         lateness_p50=float(np.percentile(late, 50)),
         lateness_p99=float(np.percentile(late, 99)),
         underruns=sum(u.underruns for u in utterances),

@@ -1,1 +1,1 @@
-"""."""
+"""Frames → the world. No torch, no vLLM at import time."""

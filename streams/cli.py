@@ -92,10 +92,11 @@ def say(
     ] = False,
 ) -> None:
     """Say a text: to a file, to the loudspeaker, or down a pipe."""
-    from omni_speak.streams.say import Job, Request, read_text, run
+    from omni_speak.runtime.request import SpeechRequest
+    from omni_speak.streams.say import Job, read_text, run
 
     job = Job(
-        request=Request(read_text(text, file), voice=voice, speed=speed, seed=seed),
+        request=SpeechRequest(read_text(text, file), voice=voice, speed=speed, seed=seed),
         model=model,
         server=server,
         in_process=no_daemon,

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omni_speak.runtime.errors import InvalidRequest, NothingToSay, SpeechError, TextTooLong
+from omni_speak.runtime.request import SpeechRequest
 from omni_speak.streams.audio import AudioFormat, AudioWriter, to_s16le
 from omni_speak.streams.daemon import connect
 
@@ -50,19 +51,11 @@ class Incomplete(SpeechError):
     code = "incomplete"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    text: str
-    voice: str | None = None
-    speed: float = 1.0
-    seed: int | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What was asked for on the command line."""
 
-    request: Request
+    request: SpeechRequest
     model: str
     server: str | None
     in_process: bool

@@ -109,7 +109,9 @@ class TextStream:
                 stream = self._engine.speak(replace(self._request, text=segment))
                 async with _closing(stream) as segment_frames:
                     async for frame in segment_frames:
-                        yield SpokenFrame(frames, frame.codes, frame.pcm, samples, spoken)
+                        yield SpokenFrame(
+                            frames, frame.codes, frame.pcm, samples, frame.token, spoken
+                        )
                         frames += 1
                         samples += len(frame.pcm)
             except NothingToSay:

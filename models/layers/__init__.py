@@ -1,1 +1,1 @@
-"""."""
+"""Blocks that models share."""

@@ -1,1 +1,1 @@
-"""."""
+"""Wren, the embedded voice."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 STRESS = "ˈˌ"
-LENGTH = "ː̩ʲ̃"
+MODIFIERS = "ː̩ʲ̃"
+"""Length and the like: marks after a phoneme's base, as stress stands before it."""
 # Id 0 is anything unknown; then begin, end and the word boundary.
 PHONEMES = (
     "",
@@ -126,9 +128,9 @@ class WrenConfig(Strict):
         return -(-(self.pointer.max_advance + 3) // 16) * 16
 
     def phoneme_ids(self, tokens: list[str]) -> list[int]:
-        """Phoneme tokens → ids. A token the voice never met is tried without stress and length."""
+        """Phoneme tokens → ids, one each; 0 for a token that nothing known comes near."""
         known = {token: index for index, token in enumerate(self.phonemes)}
-        return [known.get(token, known.get(token.strip(STRESS + LENGTH), 0)) for token in tokens]
+        return [nearest_phoneme(token, known) or 0 for token in tokens]
 
     @classmethod
     def load(cls, path: Path) -> WrenConfig:
@@ -136,3 +138,13 @@ class WrenConfig(Strict):
 
     def save(self, path: Path) -> None:
         path.write_text(self.model_dump_json(indent=2) + "\n", "utf-8")
+
+
+def nearest_phoneme(token: str, known: Mapping[str, int]) -> int | None:
+    """The id of a phoneme token; one that is not known is tried without stress, then without
+    length, then without both."""
+    bare = token.lstrip(STRESS)
+    for form in (token, bare, token.rstrip(MODIFIERS), bare.rstrip(MODIFIERS)):
+        if form in known:
+            return known[form]
+    return None

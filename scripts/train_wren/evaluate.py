@@ -10,12 +10,13 @@ import numpy as np
 import torch
 
 from omni_speak.models.wren.text.front_end import FrontEnd
+from scripts.whisper_base import edits
 
 from . import export
 from .data import held_out, load_clips
 from .speak import Speaker, Spoken
 from .texts import TEMPLATES
-from .whisper import Judge, word_errors, words
+from .whisper import Judge, words
 
 log = logging.getLogger(__name__)
 CONVERSATIONAL = 31  # the first lines of heldout.txt; the others come from WordNet
@@ -48,7 +49,7 @@ def evaluate(weights: Path, work: Path, seeds: int, hard: int) -> float:
         with (work / f"heard_{seed}.txt").open("w") as report:
             for index, (text, one) in enumerate(zip(texts, spoken, strict=True)):
                 heard = judge.transcribe(speaker.waveform(one.codes).numpy(), config.sample_rate)
-                errors[seed, index] = word_errors(words(text), words(heard))
+                errors[seed, index] = edits(words(text), words(heard))
                 report.write(f"{errors[seed, index]}\t{text}\t{heard}\n")
     easy, rest = slice(0, CONVERSATIONAL), slice(CONVERSATIONAL, None)
     rate = 100 * errors.sum() / (seeds * counts.sum())
@@ -76,7 +77,7 @@ def judge_teacher(work: Path, codec_weights: Path | None) -> None:
         if codec is not None:
             pcm = codec.decode(codec.encode(pcm.unsqueeze(0)), codec.initial_state(1))[0][0]
         truth = words(clip.record.text)
-        errors += word_errors(truth, words(judge.transcribe(pcm.numpy(), 24_000)))
+        errors += edits(truth, words(judge.transcribe(pcm.numpy(), 24_000)))
         count += len(truth)
     log.info("WER of %s: %.2f %%", "the codec" if codec else "the teacher", 100 * errors / count)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,35 +71,27 @@ class SteppedWren:
         )
 
     def speak(self, texts: tuple[str, ...], temperature: float) -> list[list[list[int]]]:
-        from vllm.sampling_params import SamplingParams
-        from vllm.v1.request import Request
-
-        from omni_speak.runtime.runner import SPEECH_ARGS
+        from omni_speak.runtime.vllm_setup import make_request
 
         payloads: list[dict] = []
         self.runner.builder.sink = payloads.append
         for seed, text in enumerate(texts):
             prompt = self.model.front.prepare(SpeechRequest(text=text, temperature=temperature))
-            arguments = {"seed": seed, "conditioning": prompt.conditioning}
+            request_id = f"{seed}-{temperature}-{len(texts)}-{text}"
+            greedy = replace(prompt, temperature=0.0)  # the advances; the codes keep theirs
             self.core.add_request(
-                Request(
-                    f"{seed}-{temperature}-{len(texts)}-{text}",
-                    prompt.token_ids,
-                    SamplingParams(
-                        temperature=0.0,
-                        max_tokens=prompt.max_frames,
-                        stop_token_ids=[self.model.config.end_token],
-                        extra_args={SPEECH_ARGS: arguments},
-                    ),
-                    None,
-                    block_hasher=self.core.request_block_hasher,
-                )
+                make_request(self.core, self.runner, request_id, greedy, seed=seed)
             )
         while self.core.scheduler.has_requests():
             self.core.step_fn()
         self.runner.collect_build()
         return [
-            [p[r].tolist() for p in payloads for r in p if r.startswith(f"{s}-") and p[r].size]
+            [
+                p[r].codes.tolist()
+                for p in payloads
+                for r in p
+                if r.startswith(f"{s}-") and p[r].codes.size
+            ]
             for s in range(len(texts))
         ]
 

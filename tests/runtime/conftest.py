@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+from omni_speak.runtime.payload import RowOutput
 from tests.models.tiny import Tiny, make_tiny
 
 
@@ -28,7 +28,7 @@ class SteppedCore:
         }
         self.model = Tiny(directory)
         self.core, self.runner = make_core(vllm_config(self.model, **{**defaults, **settings}))
-        self.payloads: list[dict[str, np.ndarray]] = []
+        self.payloads: list[dict[str, RowOutput]] = []
         self.finished: dict[str, str] = {}
         self.runner.builder.sink = self.payloads.append
 
@@ -41,32 +41,15 @@ class SteppedCore:
         voice: str = "one",
         max_frames: int = 40,
     ) -> str:
-        from vllm.sampling_params import SamplingParams
-        from vllm.v1.request import Request
-
         from omni_speak.runtime.request import SpeechRequest
-        from omni_speak.runtime.runner import SPEECH_ARGS
+        from omni_speak.runtime.vllm_setup import make_request
 
         prompt = self.model.front.prepare(
             SpeechRequest(text=text, temperature=temperature, voice=voice)
         )
         req_id = uuid.uuid4().hex
-        arguments = {"seed": seed, "conditioning": prompt.conditioning}
         self.core.add_request(
-            Request(
-                request_id=req_id,
-                prompt_token_ids=prompt.token_ids,
-                sampling_params=SamplingParams(
-                    temperature=temperature,
-                    seed=seed,
-                    max_tokens=max_frames,
-                    stop_token_ids=sorted(self.runner.hooks.end_token_ids),
-                    extra_args={SPEECH_ARGS: arguments},
-                ),
-                pooling_params=None,
-                cache_salt=prompt.cache_salt,
-                block_hasher=self.core.request_block_hasher,
-            )
+            make_request(self.core, self.runner, req_id, prompt, seed=seed, max_frames=max_frames)
         )
         return req_id
 
@@ -84,7 +67,9 @@ class SteppedCore:
 
     def codes(self, req_id: str) -> list[list[int]]:
         """All frames a request got, in order."""
-        return [p[req_id].tolist() for p in self.payloads if req_id in p and p[req_id].size]
+        return [
+            p[req_id].codes.tolist() for p in self.payloads if req_id in p and p[req_id].codes.size
+        ]
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from omni_speak.runtime.frames import NO_CODE
+from omni_speak.runtime.payload import RowOutput
 from omni_speak.runtime.snapshot import take_snapshot
 from tests.runtime.conftest import SteppedCore
 
@@ -117,15 +117,15 @@ def test_R17_rows_without_a_frame_carry_an_empty_tensor(stepped: Stepped) -> Non
     short, long = core.add("hello", max_frames=4), core.add(LONG, max_frames=2)
     core.run()
     assert [list(p) for p in core.payloads[:3]] == [[short, long]] * 3
-    assert [p[long].size for p in core.payloads[:4]] == [0, 0, 4, 4]
-    assert all(p[short].shape == (4,) for p in core.payloads[:4])
+    assert [p[long].codes.size for p in core.payloads[:4]] == [0, 0, 4, 4]
+    assert all(p[short].codes.shape == (4,) for p in core.payloads[:4])
 
 
 def test_R17_the_token_that_ends_a_request_is_no_frame(stepped: Stepped) -> None:
     core = stepped(tiny={"ends_at_once": True})
     req_id = core.add("hello")
     core.run()
-    assert core.payloads[0][req_id].size == 0 and core.finished[req_id] == "stop"
+    assert core.payloads[0][req_id].codes.size == 0 and core.finished[req_id] == "stop"
 
 
 def test_R18_a_frames_codes_are_the_next_steps_input(stepped: Stepped) -> None:
@@ -217,9 +217,9 @@ def test_R22_a_late_builder_sees_its_own_step(stepped: Stepped) -> None:
     core = stepped(tiny={"never_ends": True})
     gate, late = threading.Event(), []
 
-    def slow(payload: dict[str, np.ndarray]) -> None:
+    def slow(payload: dict[str, RowOutput]) -> None:
         gate.wait(10)
-        late.append({k: v.tolist() for k, v in payload.items()})
+        late.append({k: v.codes.tolist() for k, v in payload.items()})
 
     core.runner.builder.sink = slow
     returned: list[torch.Tensor] = []
@@ -240,7 +240,7 @@ def test_R23_the_builders_exception_reaches_the_consumer_as_it_was(stepped: Step
     core = stepped(tiny={"never_ends": True})
     fault = LookupError("broken sink")
 
-    def broken(payload: dict[str, np.ndarray]) -> None:
+    def broken(payload: dict[str, RowOutput]) -> None:
         raise fault
 
     core.runner.builder.sink = broken

@@ -13,6 +13,7 @@ import torch
 
 from omni_speak.models.wren.codec import Codec
 from omni_speak.models.wren.config import WrenConfig
+from omni_speak.runtime.payload import NO_FRAME, RowOutput
 from omni_speak.runtime.request import Frame
 from omni_speak.runtime.vocoder import End, Vocoder
 
@@ -67,6 +68,10 @@ def random_codes(count: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 512, (count, 8)).astype(np.uint16)
 
 
+def row(codes: np.ndarray) -> RowOutput:
+    return RowOutput(codes, token=0)
+
+
 def whole(codec: Codec, codes: np.ndarray) -> np.ndarray:
     pcm, _ = codec.decode(torch.from_numpy(codes.astype(np.int64))[None], codec.initial_state(1))
     return pcm[0].numpy()
@@ -83,7 +88,7 @@ def test_D01_streams_decoded_together_equal_each_decoded_whole(
     order, position = random.Random(1), dict.fromkeys(lengths, 0)
     while alive := [s for s in lengths if position[s] < lengths[s]]:
         step = order.sample(alive, order.randint(1, len(alive)))  # streams come and go
-        vocoder.push({s: codes[s][position[s]] for s in step})
+        vocoder.push({s: row(codes[s][position[s]]) for s in step})
         for stream in step:
             position[stream] += 1
             if position[stream] == lengths[stream]:
@@ -98,12 +103,24 @@ def test_D01_streams_decoded_together_equal_each_decoded_whole(
     assert len(vocoder) == 0
 
 
+def test_an_end_does_not_wait_for_busier_streams(vocoder: Vocoder, heard: Heard) -> None:
+    for stream in ("short", "busy"):
+        vocoder.open(stream)
+    vocoder.push({"short": row(random_codes(1, 0)[0])})
+    for codes in random_codes(20, 1):
+        vocoder.push({"busy": row(codes)})
+    vocoder.finish("short", "stop")
+    vocoder.start()
+    assert [stream for stream, _ in heard.take()] == ["short", "busy", "short"]
+    assert heard.items["short"][-1] == End("stop")
+
+
 def test_a_dropped_stream_is_heard_no_more(vocoder: Vocoder, heard: Heard) -> None:
     for stream in ("gone", "stays"):
         vocoder.open(stream)
-    vocoder.push({"gone": random_codes(1, 0)[0], "stays": random_codes(1, 1)[0]})
+    vocoder.push({"gone": row(random_codes(1, 0)[0]), "stays": row(random_codes(1, 1)[0])})
     vocoder.drop("gone")
-    vocoder.push({"gone": random_codes(1, 0)[0]})
+    vocoder.push({"gone": row(random_codes(1, 0)[0])})
     vocoder.finish("gone", "stop")
     vocoder.finish("stays", "length")
     vocoder.start()
@@ -114,7 +131,7 @@ def test_a_dropped_stream_is_heard_no_more(vocoder: Vocoder, heard: Heard) -> No
 
 def test_empty_codes_are_no_frame(vocoder: Vocoder, heard: Heard) -> None:
     vocoder.open("a")
-    vocoder.push({"a": np.empty(0, np.uint16), "unknown": random_codes(1, 0)[0]})
+    vocoder.push({"a": NO_FRAME, "unknown": row(random_codes(1, 0)[0])})
     vocoder.finish("a", "stop")
     vocoder.start()
     heard.take()
@@ -137,7 +154,7 @@ def test_a_failing_codec_is_reported(codec: Codec, heard: Heard) -> None:
         on_failure=heard.failures.put,
     )
     vocoder.open("a")
-    vocoder.push({"a": random_codes(1, 0)[0]})
+    vocoder.push({"a": row(random_codes(1, 0)[0])})
     vocoder.start()
     assert str(heard.failures.get(timeout=30)) == "broken"
     vocoder.stop()

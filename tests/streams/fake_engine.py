@@ -130,4 +130,4 @@ def frame_of(request: SpeechRequest, index: int) -> Frame:
     generator = np.random.default_rng(int(hashlib.sha256(key.encode()).hexdigest()[:16], 16))
     pcm = generator.uniform(-0.5, 0.5, SAMPLES).astype(np.float32)
     codes = generator.integers(0, 1024, 4).astype(np.uint16)
-    return Frame(index, codes, pcm, index * SAMPLES)
+    return Frame(index, codes, pcm, index * SAMPLES, token=0)

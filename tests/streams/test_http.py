@@ -139,6 +139,7 @@ async def test_a_client_that_leaves_frees_the_engine(server: Running) -> None:
     async with server.http() as http:
         async with http.stream("POST", SPEECH, json={"input": "#endless"}) as response:
             await anext(response.aiter_raw())
+            assert server.engine.running
         with anyio.fail_after(5):
             while server.engine.running:
                 await anyio.lowlevel.checkpoint()

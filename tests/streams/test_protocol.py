@@ -49,7 +49,7 @@ def tell(session: Session, type: str, context: str | None = "a", **fields: Any) 
 
 def spoken(index: int, segment: int = 0) -> SpokenFrame:
     frame = frame_of(SpeechRequest(text="x"), index)
-    return SpokenFrame(index, frame.codes, frame.pcm, frame.pts, segment)
+    return SpokenFrame(index, frame.codes, frame.pcm, frame.pts, frame.token, segment)
 
 
 def sent(effects: list[Effect]) -> list[Any]:

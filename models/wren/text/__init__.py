@@ -1,1 +1,1 @@
-"""Written English → the phoneme tokens Wren reads: markup → words → IPA → tokens."""
+"""English as written → phonemes."""

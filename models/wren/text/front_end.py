@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from omni_speak.models.wren.config import nearest_phoneme
 from omni_speak.models.wren.text import g2p
 from omni_speak.models.wren.text.normalise import normalise, spoken_text
 from omni_speak.runtime.errors import NothingToSay
@@ -74,8 +75,5 @@ class FrontEnd:
 
     def _known(self, token: str) -> list[int]:
         """The token's id; if the alphabet lacks it, without stress or length mark; else nothing."""
-        bare = token.lstrip(g2p.STRESS)
-        for form in (token, bare, token.rstrip(g2p.MODIFIERS), bare.rstrip(g2p.MODIFIERS)):
-            if form in self._ids:
-                return [self._ids[form]]
-        return []
+        found = nearest_phoneme(token, self._ids)
+        return [] if found is None else [found]

