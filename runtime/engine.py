@@ -16,7 +16,7 @@ import queue
 import secrets
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -28,7 +28,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from omni_speak.models.base import Prompt
 from omni_speak.models.registry import open_model
-from omni_speak.runtime.errors import EngineDead, NoAudio, Overloaded, SpeechError
+from omni_speak.runtime.errors import (
+    EngineDead,
+    ModelFault,
+    NoAudio,
+    Overloaded,
+    SpeechError,
+)
 from omni_speak.runtime.request import (
     MAX_SEED,
     EngineInfo,
@@ -260,6 +266,10 @@ class SpeechEngine:
                 on_failure=lambda error: self._inbox.put(lambda: _raise(error)),
             )
             self._runner.builder.sink = self._vocoder.push
+            # From the builder's thread too, hence by the inbox: served before the next step.
+            self._runner.on_request_failed = lambda request_id, error: self._inbox.put(
+                lambda: self._fail_requests([request_id], error)
+            )
             self._vocoder.start()
         finally:
             gc.enable()
@@ -279,7 +289,12 @@ class SpeechEngine:
             idle = False
 
     def _step(self) -> None:
-        outputs, executed = self._core.step_fn()
+        try:
+            outputs, executed = self._core.step_fn()
+        except ModelFault as fault:
+            self._fail_requests(fault.requests, fault)
+            return
+        self._core.post_step(executed)
         self._steps += executed
         finished: list[tuple[str, FinishReason]] = [
             (output.request_id, str(output.finish_reason))  # type: ignore[misc]
@@ -309,6 +324,27 @@ class SpeechEngine:
     def _abort_request(self, request_id: str) -> None:
         self._core.abort_requests([request_id])
         self._vocoder.drop(request_id)
+
+    def _fail_requests(self, request_ids: Sequence[str], error: SpeechError) -> None:
+        """End these requests with an error. Their KV may be wrong: nobody may find it again."""
+        pool = self._core.scheduler.kv_cache_manager
+        blocks = {
+            block
+            for request_id in request_ids
+            if request_id in self._core.scheduler.requests
+            for group in pool.get_block_ids(request_id)
+            for block in group
+        }
+        self._core.abort_requests(list(request_ids))
+        pool.evict_blocks(blocks)
+        for request_id in request_ids:
+            self._vocoder.drop(request_id)
+            self._call_loop(self._deliver_failure, request_id, error)
+
+    def _deliver_failure(self, request_id: str, error: SpeechError) -> None:
+        stream = self._streams.pop(request_id, None)
+        if stream is not None:
+            stream._deliver(error)
 
     def _die(self, error: BaseException) -> None:
         self._death = error

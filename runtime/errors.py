@@ -6,6 +6,8 @@ wrong with it and what is allowed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class SpeechError(Exception):
     """Base of everything the runtime raises on purpose."""
@@ -64,3 +66,32 @@ class Overloaded(SpeechError):
     """The engine holds as many requests as it may; try again later."""
 
     code = "overloaded"
+
+
+class ModelFault(SpeechError):
+    """A model hook broke its promise: `requests` were in the step it failed."""
+
+    code = "model_fault"
+
+    def __init__(self, message: str, requests: Sequence[str]) -> None:
+        super().__init__(message)
+        self.requests = tuple(requests)
+
+
+class MalformedType(ModelFault, TypeError):
+    """A hook returned another type, dtype or rank than it must."""
+
+
+class MalformedShape(ModelFault, ValueError):
+    """A hook returned another number of rows or columns than it must."""
+
+
+class RequestFault(SpeechError):
+    """One request of a step is at fault; it ends alone. Hooks may raise it if they have changed
+    nothing."""
+
+    code = "request_fault"
+
+    def __init__(self, message: str, request: str) -> None:
+        super().__init__(message)
+        self.request = request

@@ -7,6 +7,8 @@ from this table, and nothing is sampled or sent twice.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import torch
 
 NO_CODE = -1
@@ -14,15 +16,16 @@ NO_CODE = -1
 
 class FrameTable:
     """`codes` int32 [slots, max_len, Q]; a slot belongs to one request from its first step to its
-    end, preemptions included."""
+    end, preemptions included. Slot `spare` is never taken and never holds a frame."""
 
     def __init__(self, slots: int, max_len: int, codebooks: int, device: torch.device) -> None:
         # At -1 while free: cleared when a slot is given back, so that taking one costs nothing.
         self._codes = torch.full(
-            (slots, max_len, codebooks), NO_CODE, dtype=torch.int32, device=device
+            (slots + 1, max_len, codebooks), NO_CODE, dtype=torch.int32, device=device
         )
         self._free = list(range(slots - 1, -1, -1))
         self._slot: dict[str, int] = {}
+        self.spare = slots
 
     def __len__(self) -> int:
         return len(self._slot)
@@ -45,11 +48,10 @@ class FrameTable:
             self._codes[slot].fill_(NO_CODE)
             self._free.append(slot)
 
-    def slots(self, req_ids: list[str]) -> torch.Tensor:
-        """int64 [len(req_ids)], on the table's device."""
-        return torch.tensor(
-            [self._slot[r] for r in req_ids], dtype=torch.int64, device=self._codes.device
-        )
+    def slots(self, req_ids: Sequence[str], without: Collection[str] = ()) -> torch.Tensor:
+        """int64 [len(req_ids)], on the table's device; the spare slot for those in `without`."""
+        slots = [self.spare if r in without else self._slot[r] for r in req_ids]
+        return torch.tensor(slots, dtype=torch.int64, device=self._codes.device)
 
     def write(self, slots: torch.Tensor, positions: torch.Tensor, codes: torch.Tensor) -> None:
         """slots, positions int64 [rows]; codes [rows, Q]."""

@@ -27,14 +27,14 @@ from vllm.transformers_utils.config import register_config_parser
 from vllm.transformers_utils.config_parser_base import ConfigParserBase
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.engine.core import EngineCore
-from vllm.v1.executor.uniproc_executor import UniProcExecutor
+from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher, UniProcExecutor
 from vllm.v1.request import Request
 
 from omni_speak.models.base import Prompt, SpeechModel
 from omni_speak.models.registry import open_model
 from omni_speak.runtime.cpu_ops import CPU_OP_PRIORITY
 from omni_speak.runtime.prefix_cache import speech_block_hasher
-from omni_speak.runtime.runner import SPEECH_ARGS, SpeechRunnerMixin
+from omni_speak.runtime.runner import SPEECH_ARGS, RequestArgs, SpeechRunnerMixin
 
 FORMAT = "omni_speak"
 """Our name among vLLM's config formats and load formats."""
@@ -71,45 +71,53 @@ def vllm_config(
     kv_cache_bytes: int,
     async_scheduling: bool,
     num_kv_blocks: int | None = None,
+    prefix_caching: bool = True,
+    **more: Any,
 ) -> VllmConfig:
     """vLLM's configuration for `model`: eager, float32 on CPU, chunked prefill and prefix caching
-    on, our worker and loader plugged in. `num_kv_blocks` overrides the KV pool (tests)."""
+    on, our worker and loader plugged in. `num_kv_blocks` overrides the KV pool (tests); `more` adds
+    to or overrides what goes to vLLM's `EngineArgs` (connectors, speculation, parallelism)."""
     (architecture,) = model.hf_config().architectures
     ModelRegistry.register_model(architecture, model.talker_class())
     worker = "CPUSpeechWorker" if device == "cpu" else "GPUSpeechWorker"
-    config = EngineArgs(
-        model=str(model.path),
-        config_format=FORMAT,
-        load_format=FORMAT,
-        skip_tokenizer_init=True,
-        dtype="float32" if device == "cpu" else "bfloat16",
-        enforce_eager=device == "cpu",
+    arguments: dict[str, Any] = {
+        "model": str(model.path),
+        "config_format": FORMAT,
+        "load_format": FORMAT,
+        "skip_tokenizer_init": True,
+        "dtype": "float32" if device == "cpu" else "bfloat16",
+        "enforce_eager": device == "cpu",
         # CUDA graphs read embeddings from the runner's persistent buffer.
-        enable_prompt_embeds=device != "cpu",
-        ir_op_priority=CPU_OP_PRIORITY if device == "cpu" else {},
-        worker_cls=f"omni_speak.runtime.worker.{worker}",
-        max_num_seqs=max_streams,
-        max_num_batched_tokens=max_step_tokens,
-        enable_chunked_prefill=True,
-        enable_prefix_caching=True,
-        kv_cache_memory_bytes=kv_cache_bytes,
-        num_gpu_blocks_override=num_kv_blocks,
-        async_scheduling=async_scheduling,
-        disable_log_stats=True,
-    ).create_engine_config()
+        "enable_prompt_embeds": device != "cpu",
+        "ir_op_priority": CPU_OP_PRIORITY if device == "cpu" else {},
+        "worker_cls": f"omni_speak.runtime.worker.{worker}",
+        "max_num_seqs": max_streams,
+        "max_num_batched_tokens": max_step_tokens,
+        "enable_chunked_prefill": True,
+        "enable_prefix_caching": prefix_caching,
+        "kv_cache_memory_bytes": kv_cache_bytes,
+        "num_gpu_blocks_override": num_kv_blocks,
+        "async_scheduling": async_scheduling,
+        "disable_log_stats": True,
+    }
+    config = EngineArgs(**arguments | more).create_engine_config()
     # The CPU platform switches it off; it works there (a batch queue of two).
     config.scheduler_config.async_scheduling = async_scheduling
     return config
 
 
 def make_core(config: VllmConfig) -> tuple[EngineCore, SpeechRunnerMixin]:
-    """vLLM's engine core in this process and thread, and our runner inside it."""
-    core = EngineCore(config, UniProcExecutor, log_stats=False)
-    core.request_block_hasher = speech_block_hasher(
-        core.request_block_hasher,
-        core.scheduler.kv_cache_config.hash_block_size,
-        get_hash_fn_by_name(config.cache_config.prefix_caching_hash_algo),
-    )
+    """vLLM's engine core in this process and thread, and our runner inside it. With vLLM's
+    `external_launcher` this process is one rank of several (torchrun's environment)."""
+    ranked = config.parallel_config.distributed_executor_backend == "external_launcher"
+    executor = ExecutorWithExternalLauncher if ranked else UniProcExecutor
+    core = EngineCore(config, executor, log_stats=False)
+    if core.request_block_hasher is not None:  # None: neither prefix caching nor KV connector
+        core.request_block_hasher = speech_block_hasher(
+            core.request_block_hasher,
+            core.scheduler.kv_cache_config.hash_block_size,
+            get_hash_fn_by_name(config.cache_config.prefix_caching_hash_algo),
+        )
     runner = core.model_executor.driver_worker.worker.model_runner
     if not isinstance(runner, SpeechRunnerMixin):
         raise TypeError(f"vLLM built a {type(runner).__name__}, not our runner")
@@ -132,13 +140,17 @@ def make_request(
         request_id=request_id,
         prompt_token_ids=prompt.token_ids,
         sampling_params=SamplingParams(
-            temperature=prompt.temperature,
-            top_k=prompt.top_k,
+            temperature=prompt.sampling.temperature,
+            top_k=prompt.sampling.top_k,
+            top_p=prompt.sampling.top_p,
+            repetition_penalty=prompt.sampling.repetition_penalty,
             seed=seed,
             max_tokens=min(max_frames or prompt.max_frames, room),
             stop_token_ids=sorted(runner.hooks.end_token_ids),
             detokenize=False,
-            extra_args={SPEECH_ARGS: prompt.conditioning},
+            extra_args={
+                SPEECH_ARGS: RequestArgs(prompt.conditioning, prompt.mtp or prompt.sampling)
+            },
         ),
         pooling_params=None,
         cache_salt=prompt.cache_salt,

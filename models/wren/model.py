@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from omni_speak.models.base import Prompt
+from omni_speak.models.base import Prompt, Sampling
 from omni_speak.models.wren.codec import Codec
 from omni_speak.models.wren.config import WrenConfig
 from omni_speak.models.wren.text.front_end import FrontEnd
@@ -63,13 +63,8 @@ class WrenFront:
                 f"at most {self.config.max_phonemes} are allowed",
                 param="text",
             )
-        sampling = self.config.sampling
-        given = request.temperature
-        conditioning = {
-            "phonemes": phonemes,
-            "speed": float(request.speed),
-            "temperature": sampling.code_temperature if given is None else float(given),
-        }
+        sampling, given = self.config.sampling, request.temperature
+        conditioning = {"phonemes": phonemes, "speed": float(request.speed)}
         frames = EXTRA_FRAMES + FRAMES_PER_PHONEME * len(phonemes) / request.speed
         return Prompt(
             token_ids=[self.config.begin_token],
@@ -77,7 +72,8 @@ class WrenFront:
             # The first position's text feature depends on the phonemes.
             cache_salt=hashlib.sha256(json.dumps(conditioning).encode()).hexdigest(),
             max_frames=math.ceil(frames),
-            temperature=sampling.advance_temperature if given is None else float(given),
+            sampling=Sampling(sampling.advance_temperature if given is None else given),
+            mtp=Sampling(sampling.code_temperature if given is None else given, sampling.top_k),
         )
 
 

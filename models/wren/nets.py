@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from omni_speak.models.layers.depth import DepthTransformer
 from omni_speak.models.layers.streaming import CenteredBlock
@@ -69,8 +70,28 @@ class FrameEmbedding(nn.Module):
             [..., hidden].
         """
         past = self.codes(codes + self.codes_offset).sum(-2) + self.advance(advance)
-        out: Tensor = past + text + speed.log2().unsqueeze(-1) * self.speed
+        out: Tensor = past + text + self.rate(speed)
         return out
+
+    def rate(self, speed: Tensor) -> Tensor:
+        """speed [...] float → [..., hidden], what a speaking rate adds to every position."""
+        return speed.log2().unsqueeze(-1) * self.speed
+
+    def prepare(self) -> None:
+        """Fold both tables into one for `past`; call it after loading. Training afterwards is not
+        seen."""
+        codebooks, hidden = len(self.codes_offset), self.codes.weight.shape[1]
+        codes = self.codes.weight.detach().view(codebooks, -1, hidden)
+        # The begin code first: then code -1 ("no frame") is its row.
+        codes = codes.roll(1, dims=1).reshape(-1, hidden)
+        self._table = torch.cat([codes, self.advance.weight.detach()])
+        self._rows = torch.cat([self.codes_offset + 1, self.codes_offset.new_tensor([len(codes)])])
+
+    def past(self, codes: Tensor, advance: Tensor) -> Tensor:
+        """`forward` without text and speed: codes [n, Q] int64, -1 everywhere at position 0;
+        advance [n] int64 → [n, hidden]."""
+        rows = torch.cat([codes, advance.unsqueeze(1)], 1) + self._rows
+        return F.embedding_bag(rows, self._table, mode="sum")
 
 
 class WrenNets(nn.Module):

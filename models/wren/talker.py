@@ -19,11 +19,29 @@ from vllm.model_executor.models.utils import maybe_prefix
 from omni_speak.models.base import SampledRows
 from omni_speak.models.wren.config import WrenConfig
 from omni_speak.models.wren.nets import WrenNets
+from omni_speak.models.wren.pointer import allowed_advances
 from omni_speak.runtime.sampling import gumbel_noise
+
+
+def forbidden_tokens(config: WrenConfig) -> Tensor:
+    """`pointer.allowed_advances` as a table, bool [left, stay, vocab]: True where a token may not
+    be sampled, for `left` phonemes after the pointer and `stay` frames in place. The last row of
+    either dimension stands for all beyond it."""
+    rules = config.pointer
+    left, stay = rules.max_advance + 1, max(rules.max_stay, rules.max_tail) + 1
+    table = torch.ones(left, stay, config.vocab_size, dtype=torch.bool)
+    for i in range(left):
+        for j in range(stay):
+            low, high, end = allowed_advances(0, i + 1, j, rules)
+            table[i, j, low : high + 1] = False
+            table[i, j, config.end_token] = not end
+    return table
 
 
 class WrenTalker(nn.Module):
     """See `models.base.Talker` for the hooks."""
+
+    talker_mtp_graph_safe = True
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__()
@@ -59,56 +77,49 @@ class WrenTalker(nn.Module):
         device, hidden = weight.device, self.config.talker.hidden_size
         # Touched page by page: a slot costs the memory of the longest text it held.
         self.features = weight.new_empty(slots, self.config.max_phonemes, hidden)
-        self.phonemes = torch.ones(slots, dtype=torch.int64, device=device)
-        self.speed = weight.new_ones(slots)
-        self.temperature = weight.new_zeros(slots)
-        self.pointers = torch.zeros(slots, max_len, dtype=torch.int64, device=device)
-        self.pointer = torch.zeros(slots, dtype=torch.int64, device=device)
+        self.last = torch.zeros(slots, dtype=torch.int64, device=device)
+        self.left = torch.zeros(slots, dtype=torch.int64, device=device)
         self.stay = torch.zeros(slots, dtype=torch.int64, device=device)
-        self.tokens = torch.arange(self.config.vocab_size, device=device)
+        self.pointers = torch.zeros(slots, max_len, dtype=torch.int64, device=device)
+        self.forbidden = forbidden_tokens(self.config).to(device)
+        self.nets.frame.prepare()
         self.nets.mtp.prepare()
 
     def begin_request(self, slot: int, conditioning: Mapping[str, Any]) -> None:
-        """conditioning: `phonemes` (ids from `^` to `$`), `speed`, `temperature` of the codes."""
+        """conditioning: `phonemes` (ids from `^` to `$`), `speed`."""
         ids = torch.tensor([conditioning["phonemes"]], device=self.features.device)
+        rate = self.nets.frame.rate(self.features.new_tensor(conditioning["speed"]))
         count = ids.shape[1]
-        self.features[slot, :count] = self.nets.text(ids)[0]
-        self.phonemes[slot] = count
-        self.speed[slot] = conditioning["speed"]
-        self.temperature[slot] = conditioning["temperature"]
-        self.pointers[slot, 0] = self.pointer[slot] = self.stay[slot] = 0
+        # Of text and speed, all that a position will ask for.
+        self.features[slot, :count] = self.nets.text(ids)[0] + rate
+        self.last[slot] = self.left[slot] = count - 1
+        self.pointers[slot, 0] = self.stay[slot] = 0
 
     def embed_frames(
         self, input_ids: Tensor, positions: Tensor, slots: Tensor, codes: Tensor
     ) -> Tensor:
-        frame = self.nets.frame
-        codes = torch.where(codes < 0, frame.begin_code, codes)
-        text = self.features[slots, self.pointers[slots, positions]]
-        embeds: Tensor = frame(codes, input_ids, text, self.speed[slots])
-        return embeds
+        past = self.nets.frame.past(codes, input_ids)
+        return past + self.features[slots, self.pointers[slots, positions]]
 
     def constrain_logits(self, logits: Tensor, slots: Tensor) -> Tensor:
-        """The rules of `pointer.allowed_advances`, for all rows at once."""
-        rules, token = self.config.pointer, self.tokens
-        left = (self.phonemes[slots] - 1 - self.pointer[slots])[:, None]
-        stay = self.stay[slots][:, None]
-        low = torch.where(left > 0, stay >= rules.max_stay, stay >= rules.max_tail)
-        advance = (token >= low) & (token <= left.clamp(max=rules.max_advance))
-        end = (token == self.config.end_token) & (left == 0)
-        return logits.masked_fill(~(advance | end), -torch.inf)
+        """The rules of `pointer.allowed_advances`, looked up for all rows at once."""
+        left = self.left[slots].clamp_(max=len(self.forbidden) - 1)
+        return logits.masked_fill(self.forbidden[left, self.stay[slots]], -torch.inf)
 
     def post_sample_talker_mtp(
         self, input_ids: Tensor, hidden_states: Tensor, rows: SampledRows
     ) -> Tensor:
         slots, codec = rows.slots, self.config.codec
         # The pointer after END is never read: such a request has no next step.
-        pointer = torch.minimum(self.pointer[slots] + input_ids, self.phonemes[slots] - 1)
-        self.pointer[slots] = self.pointers[slots, rows.positions] = pointer
-        self.stay[slots] = torch.where(input_ids == 0, self.stay[slots] + 1, 0)
+        left = (self.left[slots] - input_ids).clamp_(min=0)
+        self.left[slots] = left
+        self.pointers[slots, rows.positions] = self.last[slots] - left
+        stay = (self.stay[slots] + 1).clamp_(max=self.forbidden.shape[1] - 1)
+        self.stay[slots] = stay * (input_ids == 0)
         codes: Tensor = self.nets.mtp.generate(
             hidden_states,
             input_ids,
-            self.temperature[slots],
+            rows.sampling[:, 0],
             gumbel_noise(rows.seeds, codec.codebooks, codec.codebook_size),
             self.config.sampling.top_k,
         )

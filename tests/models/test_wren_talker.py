@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from omni_speak.models.base import Sampling
 from omni_speak.models.wren.model import Wren
 from omni_speak.models.wren.pointer import allowed_advances
 from omni_speak.runtime.request import SpeechRequest
-from omni_speak.runtime.sampling import gumbel_noise, row_seeds
+from omni_speak.runtime.sampling import gumbel_noise, request_keys, row_seeds
 from scripts.train_wren.export import load
 
 WEIGHTS = Path(__file__).parents[2] / "models" / "wren" / "weights"
@@ -43,7 +45,9 @@ class PlainWren:
             token = torch.tensor([max(allowed, key=lambda a: float(logits[a]))])
             if int(token) == config.end_token:
                 return frames
-            seeds = row_seeds(torch.tensor([seed]), torch.tensor([position + 1]))
+            seeds = torch.from_numpy(
+                row_seeds(request_keys(np.array([seed])), np.array([position + 1]))
+            )
             noise = gumbel_noise(seeds, config.codec.codebooks, config.codec.codebook_size)
             heat = torch.tensor([temperature])
             codes = nets.mtp.generate(hidden[:, 0], token, heat, noise, config.sampling.top_k)
@@ -78,7 +82,7 @@ class SteppedWren:
         for seed, text in enumerate(texts):
             prompt = self.model.front.prepare(SpeechRequest(text=text, temperature=temperature))
             request_id = f"{seed}-{temperature}-{len(texts)}-{text}"
-            greedy = replace(prompt, temperature=0.0)  # the advances; the codes keep theirs
+            greedy = replace(prompt, sampling=Sampling(0.0))  # the advances; the codes keep theirs
             self.core.add_request(
                 make_request(self.core, self.runner, request_id, greedy, seed=seed)
             )
@@ -127,9 +131,9 @@ def test_batched_constraints_are_the_pointers_rules(
     talker, config = stepped_wren.runner.talker, stepped_wren.model.config
     rows = [(min(pointer, phonemes - 1), stay) for pointer, stay in rows]
     slots = torch.arange(len(rows))
-    talker.phonemes[slots] = phonemes
-    talker.pointer[slots] = torch.tensor([pointer for pointer, _ in rows])
-    talker.stay[slots] = torch.tensor([stay for _, stay in rows])
+    talker.left[slots] = torch.tensor([phonemes - 1 - pointer for pointer, _ in rows])
+    longest = talker.forbidden.shape[1] - 1
+    talker.stay[slots] = torch.tensor([min(stay, longest) for _, stay in rows])
     logits = talker.constrain_logits(torch.zeros(len(rows), config.vocab_size), slots)
     for row, (pointer, stay) in zip(logits, rows, strict=True):
         low, high, end = allowed_advances(pointer, phonemes, stay, config.pointer)

@@ -86,5 +86,4 @@ class TinyTalker(nn.Module):
                 return torch.zeros(len(rows.req_ids), CODEBOOKS)
             case "rows":
                 return torch.zeros(len(rows.req_ids) + 1, CODEBOOKS, dtype=torch.int64)
-        conditioning = [info["conditioning"] for info in rows.infos]
-        return tiny_codes(input_ids, hidden_states, self.depth, rows, conditioning)
+        return tiny_codes(input_ids, hidden_states, self.depth, rows)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
-from omni_speak.runtime.sampling import gumbel_noise, row_seeds
+from omni_speak.runtime.sampling import gumbel_noise, request_keys, row_seeds
 
 
 def seeds(*pairs: tuple[int, int]) -> torch.Tensor:
     seed, position = zip(*pairs, strict=True)
-    return row_seeds(torch.tensor(seed), torch.tensor(position))
+    return torch.from_numpy(row_seeds(request_keys(np.array(seed)), np.array(position)))
 
 
 def test_R20_a_rows_noise_does_not_depend_on_its_batch() -> None:

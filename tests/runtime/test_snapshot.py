@@ -74,6 +74,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Log:
     monkeypatch.setattr(torch.cuda, "Event", log.event)
     monkeypatch.setattr(snapshot.torch, "empty", pinned)
     monkeypatch.setattr(torch.Tensor, "copy_", copied)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     monkeypatch.setattr(
         torch.Tensor, "record_stream", lambda self, stream: log.append("memory kept for the copy")
     )
