@@ -46,7 +46,10 @@ class Prompt:
     to know of the request; it reaches `begin_request` and the request's entry of
     `model_intermediate_buffer`. `cache_salt` names all that shapes the prompt's keys and values
     besides its ids (voice, speed): prompts with equal ids and salt may share prefix-cache blocks.
-    `max_frames` is the frame budget derived from the text. `sampling` is the talker's, `mtp` the
+    `max_frames` is the frame budget derived from the text. `units` is how much of the text there
+    is to speak (for Wren: advances of the pointer), counted as `OpenTextFront.units_of` counts;
+    `spans` has for each unit's phoneme, from the one spoken first, the characters [start, end) of
+    the text that it speaks (empty where it speaks none). `sampling` is the talker's, `mtp` the
     multi-token predictor's (None: the model's own choice).
     """
 
@@ -56,6 +59,22 @@ class Prompt:
     max_frames: int
     sampling: Sampling
     mtp: Sampling | None = None
+    units: int = 0
+    spans: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TextSegment:
+    """More text of a running request, ready for the engine.
+
+    `conditioning` reaches `extend_request`; `units`, `spans` and `max_frames` add to the
+    prompt's.
+    """
+
+    conditioning: Mapping[str, Any]
+    units: int
+    spans: Sequence[tuple[int, int]]
+    max_frames: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +120,31 @@ class Front(Protocol):
         ...
 
 
+class OpenTextFront(Front, Protocol):
+    """A front whose model can be given more text while it speaks.
+
+    Segments join into one utterance. What is spoken must depend on the segments, not on when they
+    came: the talker waits at the end of each until it knows the next, and so may be held there.
+    """
+
+    def prepare_open(self, request: SpeechRequest) -> Prompt:
+        """Like `prepare`, for a text that may go on after `request.text`."""
+        ...
+
+    def extend(self, request: SpeechRequest, text: str, before: Mapping[str, Any]) -> TextSegment:
+        """The next segment; `before` is the conditioning of the one before. Raises
+        `InvalidRequest` (or a subclass); the segment is then as if it had not come."""
+        ...
+
+    def finish(self, before: Mapping[str, Any]) -> TextSegment:
+        """No more text comes."""
+        ...
+
+    def units_of(self, token: int) -> int:
+        """How many units a frame spoke, by its sampled token."""
+        ...
+
+
 class Codec(Protocol):
     """Codes ⇄ waveform, incremental. State is explicit: a list of tensors whose first dimension
     is the batch, so that the states of many streams can be gathered and scattered by row."""
@@ -137,6 +181,11 @@ class Talker(Protocol):
 
     def begin_request(self, slot: int, conditioning: Mapping[str, Any]) -> None:
         """*Always.* A new request takes `slot`; whatever the slot held before is void."""
+        ...
+
+    def extend_request(self, slot: int, conditioning: Mapping[str, Any]) -> None:
+        """Between steps: more text for the request in `slot` (`TextSegment.conditioning`). Comes
+        with a front that is an `OpenTextFront`."""
         ...
 
     def clear_warmup_state(self) -> None:

@@ -12,29 +12,33 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import queue
 import secrets
 import threading
+import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 import anyio
 import anyio.to_thread
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from omni_speak.models.base import Prompt
+from omni_speak.models.base import OpenTextFront, Prompt, TextSegment
 from omni_speak.models.registry import open_model
+from omni_speak.runtime.admission import Admission
 from omni_speak.runtime.errors import (
     EngineDead,
+    InvalidRequest,
     ModelFault,
     NoAudio,
-    Overloaded,
     SpeechError,
 )
+from omni_speak.runtime.frame_clock import FrameClock, capacity
 from omni_speak.runtime.request import (
     MAX_SEED,
     EngineInfo,
@@ -50,6 +54,10 @@ if TYPE_CHECKING:
     from vllm.v1.engine.core import EngineCore
 
     from omni_speak.runtime.runner import SpeechRunnerMixin
+    from omni_speak.runtime.scheduler import FrameClockMixin
+
+AUTO_STREAMS = 64
+"""Slots for streams where their number follows from the measured speed."""
 
 
 class EngineConfig(BaseModel):
@@ -59,8 +67,16 @@ class EngineConfig(BaseModel):
 
     model: str = "wren"
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    max_streams: int = Field(64, ge=1, description="requests generated at the same time")
-    max_requests: int = Field(256, ge=1, description="requests held at all; more are refused")
+    max_streams: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="streams at the same time; auto: as many as can be in time"
+    )
+    max_queue: int = Field(64, ge=0, description="requests that wait for a place; more are refused")
+    queue_timeout_s: float = Field(
+        10.0, gt=0, description="how long one waits before it is refused"
+    )
+    ordering: Literal["clock", "arrival"] = Field(
+        "clock", description="arrival is vLLM's own order, to compare with"
+    )
     max_step_tokens: int = Field(512, ge=32, description="prefill and decode tokens of one step")
     kv_cache_mib: int = Field(64, ge=1)
     kv_cache_blocks: int | None = Field(None, ge=1, description="overrides kv_cache_mib")
@@ -69,23 +85,41 @@ class EngineConfig(BaseModel):
 
     @model_validator(mode="after")
     def _a_step_holds_every_stream(self) -> Self:
-        if self.max_step_tokens < self.max_streams:
+        if self.max_step_tokens < self.slots:
             raise ValueError(
                 f"max_step_tokens ({self.max_step_tokens}) must be at least max_streams "
-                f"({self.max_streams}): every running stream decodes one token a step"
+                f"({self.slots}): every running stream decodes one token a step"
             )
         return self
+
+    @property
+    def slots(self) -> int:
+        return AUTO_STREAMS if self.max_streams == "auto" else self.max_streams
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Counters since the start, and what is in the engine now."""
+    """Counters since the start, and what is in the engine now.
+
+    `held` streams are ahead of their listeners; `waiting` ones have no place yet; `capacity` is
+    how many may have one; `step_error` and `vocoder_error` are the time models' mean relative
+    errors; `kv_use` is the share of KV blocks in use; `underruns` are frames that reached their
+    reader after the moment its player needed them.
+    """
 
     running: int
     waiting: int
+    held: int
+    capacity: int
     requests_total: int
+    refused_total: int
     frames_total: int
     steps_total: int
+    underruns_total: int
+    step_seconds_total: float
+    step_error: float
+    vocoder_error: float
+    kv_use: float
 
 
 class SpeechEngine:
@@ -105,6 +139,14 @@ class SpeechEngine:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._death: BaseException | None = None
         self._requests = self._frames = self._steps = 0
+        self._step_seconds = 0.0
+        self._rest = 0.0  # how long there will be nothing to step, unless a command comes
+        self._admission = Admission(
+            self._capacity,
+            max_queue=self.config.max_queue,
+            timeout=self.config.queue_timeout_s,
+        )
+        self._clock: FrameClock
         self._core: EngineCore
         self._runner: SpeechRunnerMixin
         self._vocoder: Vocoder
@@ -145,25 +187,48 @@ class SpeechEngine:
             raise EngineDead(f"the engine is not running: {self._death or 'closed'}")
 
     def stats(self) -> EngineStats:
-        running, waiting = self._core.scheduler.get_request_counts()
-        return EngineStats(running, waiting, self._requests, self._frames, self._steps)
+        return EngineStats(
+            running=self._admission.running,
+            waiting=self._admission.waiting,
+            held=self._clock.held,
+            capacity=self._capacity(),
+            requests_total=self._requests,
+            refused_total=self._admission.refused,
+            frames_total=self._frames,
+            steps_total=self._steps,
+            underruns_total=self._clock.underruns,
+            step_seconds_total=self._step_seconds,
+            step_error=self._clock.steps.error,
+            vocoder_error=self._vocoder.times.error,
+            kv_use=self._core.scheduler.get_kv_cache_usage(),
+        )
 
-    def speak(self, request: SpeechRequest) -> SpeechStream:
+    def _capacity(self) -> int:
+        if self.config.max_streams != "auto":
+            return self.config.max_streams
+        return capacity(
+            self._clock.steps, self._vocoder.times, self._clock.period, self.config.slots
+        )
+
+    def speak(self, request: SpeechRequest, *, open_text: bool = False) -> SpeechStream:
         """The frames of one utterance, as an async iterator.
 
         Raises `InvalidRequest` (or a subclass) at once if voice, speed, types or size are wrong,
-        `Overloaded` if the engine holds too many requests, `EngineDead` if it died. Text that
-        holds nothing to say is found when iteration starts.
+        `Overloaded` if no more may wait, `EngineDead` if it died. Text that holds nothing to say
+        is found when iteration starts, and so is a place that does not become free in time.
+
+        With `open_text` more may come (`SpeechStream.append`) until `end_text`: one voice, one
+        breath. Raises `InvalidRequest` if the model speaks only whole texts.
         """
         self._check_alive()
         request = check_request(request, self.info)
-        if len(self._streams) >= self.config.max_requests:
-            raise Overloaded(
-                f"{len(self._streams)} requests are in the engine; "
-                f"at most {self.config.max_requests} are allowed"
+        if open_text and not hasattr(self._front, "prepare_open"):
+            raise InvalidRequest(
+                f"model {self.info.model} speaks whole texts only; it cannot be given more later"
             )
+        self._admission.check()
         seed = secrets.randbelow(MAX_SEED) if request.seed is None else request.seed
-        return SpeechStream(self, request, seed)
+        return SpeechStream(self, request, seed, open_text)
 
     # -- on the event loop -------------------------------------------------------------------
 
@@ -175,7 +240,11 @@ class SpeechEngine:
 
     def _abort(self, request_id: str) -> None:
         if self._streams.pop(request_id, None) is not None:
+            self._clock.close(request_id)
             self._inbox.put(lambda: self._abort_request(request_id))
+
+    def _extend(self, stream: SpeechStream, segment: TextSegment, *, ends: bool) -> None:
+        self._inbox.put(lambda: self._extend_request(stream, segment, ends))
 
     def _receive(self, deliveries: list[tuple[str, Frame | End]]) -> None:
         for request_id, item in deliveries:
@@ -185,10 +254,12 @@ class SpeechEngine:
             self._frames += isinstance(item, Frame)
             if isinstance(item, End):
                 del self._streams[request_id]
+                self._clock.close(request_id)
             stream._deliver(item)
 
     def _fail_streams(self, error: SpeechError) -> None:
         for stream in list(self._streams.values()):
+            self._clock.close(stream.request_id)
             stream._deliver(error)
         self._streams.clear()
 
@@ -249,7 +320,7 @@ class SpeechEngine:
                 vllm_config(
                     model,
                     device=device,
-                    max_streams=self.config.max_streams,
+                    max_streams=self.config.slots,
                     max_step_tokens=self.config.max_step_tokens,
                     kv_cache_bytes=self.config.kv_cache_mib << 20,
                     num_kv_blocks=self.config.kv_cache_blocks,
@@ -258,11 +329,14 @@ class SpeechEngine:
             )
             self._make_request = make_request
             self._front = model.front
+            self._clock = FrameClock(1 / self.info.frame_rate, time.monotonic)
+            self._scheduler: FrameClockMixin = self._core.scheduler
             self._vocoder = Vocoder(
                 model.load_codec(),
                 samples_per_frame=self.info.samples_per_frame,
                 lead_frames=self.config.lead_frames,
-                deliver=lambda items: self._call_loop(self._receive, items),
+                deliver=self._send_round,
+                slack=self._clock.slack_at_reader if self.config.ordering == "clock" else None,
                 on_failure=lambda error: self._inbox.put(lambda: _raise(error)),
             )
             self._runner.builder.sink = self._vocoder.push
@@ -277,25 +351,56 @@ class SpeechEngine:
     def _serve_inbox(self) -> bool:
         """Run what the loop asked for; wait for something when there is nothing to step. False
         when told to close."""
-        idle = not self._core.scheduler.has_requests()
+        rest = self._rest if self._core.scheduler.has_requests() else math.inf
         while True:
             try:
-                command = self._inbox.get(block=idle)
+                command = self._inbox.get(
+                    block=rest > 0, timeout=None if rest == math.inf else max(rest, 0.0)
+                )
             except queue.Empty:
                 return True
             if command is None:
                 return False
             command()
-            idle = False
+            rest = 0.0
+
+    def _send_round(self, items: list[tuple[str, Frame | End]]) -> None:
+        """On the vocoder's thread."""
+        self._clock.delivered([stream for stream, item in items if isinstance(item, Frame)])
+        self._call_loop(self._receive, items)
 
     def _step(self) -> None:
+        self._rest = 0.0
+        for request_id in self._clock.starved_out():
+            self._core.abort_requests([request_id])
+            self._finish(request_id, "starved")
+        if self.config.ordering == "clock":
+            reserve = self._vocoder.times.predict(len(self._vocoder))
+            scheduler = self._scheduler
+            plan = self._clock.plan(scheduler.is_prefilling, reserve, scheduler.is_in_flight)
+            if not (scheduler.has_work(plan) or self._core.batch_queue):
+                self._rest = self._clock.wake(plan) - self._clock.now()
+                return
+            scheduler.next_plan = plan
+        start = self._clock.now()
         try:
             outputs, executed = self._core.step_fn()
         except ModelFault as fault:
             self._fail_requests(fault.requests, fault)
             return
         self._core.post_step(executed)
-        self._steps += executed
+        if executed:
+            seconds = self._clock.now() - start
+            self._steps += 1
+            self._step_seconds += seconds
+            self._clock.steps.observe(*self._scheduler.last_step, seconds)
+        ends = self._runner.hooks.end_token_ids
+        units_of = getattr(self._front, "units_of", _no_units)
+        for batch in (outputs or {}).values():
+            for output in batch.outputs:
+                for token in output.new_token_ids:
+                    if token not in ends:
+                        self._clock.sampled(output.request_id, units_of(token))
         finished: list[tuple[str, FinishReason]] = [
             (output.request_id, str(output.finish_reason))  # type: ignore[misc]
             for batch in (outputs or {}).values()
@@ -306,10 +411,22 @@ class SpeechEngine:
             # Their last codes must reach the vocoder before their ends do.
             self._runner.collect_build()
             for request_id, reason in finished:
-                self._vocoder.finish(request_id, reason)
+                self._finish(request_id, reason)
+
+    def _finish(self, request_id: str, reason: FinishReason) -> None:
+        self._clock.finish(request_id)
+        self._vocoder.finish(request_id, reason)
 
     def _add_request(self, stream: SpeechStream, prompt: Prompt) -> None:
+        request = stream.request
         self._vocoder.open(stream.request_id)
+        self._clock.open(
+            stream.request_id,
+            arrival=stream.arrival,
+            max_lead=math.inf if request.max_lead_ms is None else request.max_lead_ms / 1000,
+            units=prompt.units if stream.open_text else math.inf,
+            starve_timeout=request.starve_timeout_s,
+        )
         self._core.add_request(
             self._make_request(
                 self._core,
@@ -317,9 +434,19 @@ class SpeechEngine:
                 stream.request_id,
                 prompt,
                 seed=stream.seed,
-                max_frames=stream.request.max_frames,
+                max_frames=request.max_frames,
             )
         )
+
+    def _extend_request(self, stream: SpeechStream, segment: TextSegment, ends: bool) -> None:
+        request = self._core.scheduler.requests.get(stream.request_id)
+        if request is None:  # it ended
+            return
+        self._runner.extend_request(stream.request_id, segment.conditioning)
+        if stream.request.max_frames is None:
+            room = self._runner.max_model_len - request.num_prompt_tokens
+            request.max_tokens = min(request.max_tokens + segment.max_frames, room)
+        self._clock.extend(stream.request_id, math.inf if ends else segment.units)
 
     def _abort_request(self, request_id: str) -> None:
         self._core.abort_requests([request_id])
@@ -343,6 +470,7 @@ class SpeechEngine:
 
     def _deliver_failure(self, request_id: str, error: SpeechError) -> None:
         stream = self._streams.pop(request_id, None)
+        self._clock.close(request_id)
         if stream is not None:
             stream._deliver(error)
 
@@ -357,9 +485,17 @@ class SpeechStream:
     """One utterance: iterate it once for its frames. Ending the iteration early (break, cancel,
     `aclose`) takes the request out before the engine's next step."""
 
-    def __init__(self, engine: SpeechEngine, request: SpeechRequest, seed: int) -> None:
+    def __init__(
+        self, engine: SpeechEngine, request: SpeechRequest, seed: int, open_text: bool
+    ) -> None:
         self.request = request
         self.seed = seed
+        self.open_text = open_text
+        self.spans: list[tuple[int, int]] = []
+        """For each unit of the text (for Wren: each phoneme) the characters [start, end) it speaks
+        of the segments joined without anything between; grows with them. A frame's `token` says
+        how many units it moved on."""
+        self.arrival = engine._clock.now()
         self.request_id = uuid.uuid4().hex
         self.result: SpeechResult | None = None
         self._engine = engine
@@ -367,6 +503,11 @@ class SpeechStream:
         self._send, self._queue = anyio.create_memory_object_stream[Frame | End | SpeechError](
             engine.config.lead_frames + 2
         )
+        self._text_lock = anyio.Lock()
+        self._begun = anyio.Event()
+        self._ended = False
+        self._conditioning: Mapping[str, Any] = {}
+        self._chars = len(request.text)
 
     def __aiter__(self) -> AsyncIterator[Frame]:
         return self._frames()
@@ -374,25 +515,71 @@ class SpeechStream:
     def _deliver(self, item: Frame | End | SpeechError) -> None:
         self._send.send_nowait(item)
 
+    async def append(self, text: str) -> None:
+        """The text goes on with another segment, a sentence or so. Whether it comes early or late
+        changes no code, only when it is spoken.
+
+        Waits until the stream has begun. Raises `NothingToSay`, `TextTooLong` (the stream then
+        goes on without it), `InvalidRequest` if the text is not open.
+        """
+        if not self.open_text or self._ended:
+            raise InvalidRequest("the text of this stream has ended", param="text")
+        await self._begun.wait()
+        front = cast(OpenTextFront, self._engine._front)
+        async with self._text_lock:
+            segment = await anyio.to_thread.run_sync(
+                front.extend, self.request, text, self._conditioning
+            )
+            self._conditioning = segment.conditioning
+            self.spans += [(start + self._chars, end + self._chars) for start, end in segment.spans]
+            self._chars += len(text)
+            self._engine._extend(self, segment, ends=False)
+
+    async def end_text(self) -> None:
+        """No more text comes; the stream ends when it has spoken what it has. Twice is harmless."""
+        if not self.open_text or self._ended:
+            return
+        self._ended = True
+        await self._begun.wait()
+        front = cast(OpenTextFront, self._engine._front)
+        async with self._text_lock:
+            self._engine._extend(self, front.finish(self._conditioning), ends=True)
+
+    def played(self, samples: int) -> None:
+        """The listener has heard this many samples; without such word, the wall clock since the
+        first audio counts. Send it more often than `max_lead_ms`."""
+        self._engine._clock.played(self.request_id, samples / self._engine.info.sample_rate)
+
     async def _frames(self) -> AsyncIterator[Frame]:
-        """Raises `NothingToSay` and what else the front end finds, `NoAudio` if the model ended
-        before its first frame, `EngineDead`."""
+        """Raises `NothingToSay` and what else the front end finds, `Overloaded`, `NoAudio` if the
+        model ended before its first frame, `EngineDead`."""
         engine, count = self._engine, 0
-        prompt = await anyio.to_thread.run_sync(engine._front.prepare, self.request)
-        engine._add(self, prompt)
-        try:
-            with self._send, self._queue:
-                while isinstance(item := await self._queue.receive(), Frame):
-                    engine._vocoder.consumed(self.request_id)
-                    count += 1
-                    yield item
-        finally:
-            engine._abort(self.request_id)
+        front = cast(OpenTextFront, engine._front)
+        prepare = front.prepare_open if self.open_text else front.prepare
+        prompt = await anyio.to_thread.run_sync(prepare, self.request)
+        self.spans += prompt.spans
+        self._conditioning = prompt.conditioning
+        async with engine._admission.place(engine._clock.now):
+            engine._add(self, prompt)
+            self._begun.set()
+            try:
+                with self._send, self._queue:
+                    while isinstance(item := await self._queue.receive(), Frame):
+                        engine._vocoder.consumed(self.request_id)
+                        engine._clock.taken(self.request_id)
+                        count += 1
+                        yield item
+            finally:
+                engine._abort(self.request_id)
         if isinstance(item, SpeechError):
             raise item
         if count == 0:
             raise NoAudio("the model ended before its first frame; nothing was spoken")
         self.result = SpeechResult(item.reason, count, self.seed)
+
+
+def _no_units(token: int) -> int:
+    return 0
 
 
 def _raise(error: BaseException) -> None:

@@ -63,9 +63,14 @@ class EngineDead(SpeechError):
 
 
 class Overloaded(SpeechError):
-    """The engine holds as many requests as it may; try again later."""
+    """The engine has as many streams as it can serve in time, and as many waiting as it may; try
+    again in `retry_after` seconds."""
 
     code = "overloaded"
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after: float = 1.0) -> None:
+        super().__init__(message, param=param)
+        self.retry_after = retry_after
 
 
 class ModelFault(SpeechError):

@@ -13,7 +13,10 @@ from omni_speak.runtime.errors import InvalidRequest, TextTooLong, UnknownVoice
 MAX_SEED = 2**53 - 1
 """Largest seed: what every JSON reader keeps exactly."""
 
-FinishReason = Literal["stop", "length", "abort", "error"]
+MIN_LEAD_MS = 200
+"""Least bound on a stream's lead: a few frames, or the next one could not come in time."""
+
+FinishReason = Literal["stop", "length", "starved", "abort", "error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,9 @@ class SpeechRequest:
 
     `voice` None is the model's default; `speed` 1.0 is the voice's own rate; `seed` None draws a
     fresh one (reported in the result); `temperature` 0.0 is greedy, None the model's default;
-    `max_frames` None derives the frame budget from the text's length.
+    `max_frames` None derives the frame budget from the text's length. `max_lead_ms` holds the
+    stream while it is that far ahead of its listener; None is for who wants it as fast as it
+    comes (a file). `starve_timeout_s`: a stream whose text is open ends after that long without.
     """
 
     text: str
@@ -32,6 +37,8 @@ class SpeechRequest:
     seed: int | None = None
     temperature: float | None = None
     max_frames: int | None = None
+    max_lead_ms: int | None = None
+    starve_timeout_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,8 +55,9 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class SpeechResult:
-    """How a stream ended: `stop` (the model ended it) or `length` (the frame budget was spent, so
-    the audio is incomplete). `seed` speaks the same request again."""
+    """How a stream ended: `stop` (the model ended it), `length` (the frame budget was spent, so
+    the audio is incomplete) or `starved` (its text was left open and none came in time). `seed`
+    speaks the same request again."""
 
     finish_reason: FinishReason
     frames: int
@@ -98,6 +106,9 @@ def check_request(request: SpeechRequest, info: EngineInfo) -> SpeechRequest:
         _check_int("seed", request.seed, 0, MAX_SEED)
     if request.max_frames is not None:
         _check_int("max_frames", request.max_frames, 1, 1_000_000)
+    if request.max_lead_ms is not None:
+        _check_int("max_lead_ms", request.max_lead_ms, MIN_LEAD_MS, 3_600_000)
+    _check_number("starve_timeout_s", request.starve_timeout_s, 0.0, 86_400.0)
     return replace(request, voice=_find_voice(request.voice, info))
 
 

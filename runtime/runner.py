@@ -137,6 +137,7 @@ class SpeechRunnerMixin(_Runner):
         self._rows_of: list[str] = []
         self._failed: set[str] = set()
         self._unforgotten: set[str] = set()
+        self._extensions: dict[str, list[Mapping[str, Any]]] = {}
         self._delivered: dict[str, int] = {}
         self._transfers = Transfers()
         self._outputs: Mapping[str, Any] = {}
@@ -268,6 +269,7 @@ class SpeechRunnerMixin(_Runner):
             self.frames.release(req_id)
             self.model_intermediate_buffer.pop(req_id, None)
             self._delivered.pop(req_id, None)
+            self._extensions.pop(req_id, None)
         self._failed.difference_update(finished)
         result = super()._update_states(scheduler_output)
         self._unforgotten.clear()
@@ -300,6 +302,21 @@ class SpeechRunnerMixin(_Runner):
             self.talker.begin_request(slot, args.conditioning)
         except Exception as error:  # noqa: BLE001  whatever it is, it is this request's alone
             self._fail(req_id, _as_fault("begin_request", req_id, error))
+        for conditioning in self._extensions.pop(req_id, ()):
+            self.extend_request(req_id, conditioning)
+
+    def extend_request(self, req_id: str, conditioning: Mapping[str, Any]) -> None:
+        """More text for a request, between steps; kept until it begins if it has not."""
+        if req_id in self._failed:
+            return
+        if req_id not in self.frames:
+            self._extensions.setdefault(req_id, []).append(conditioning)
+            return
+        slot = self.model_intermediate_buffer[req_id]["slot"]
+        try:
+            self.talker.extend_request(slot, conditioning)
+        except Exception as error:  # noqa: BLE001  whatever it is, it is this request's alone
+            self._fail(req_id, _as_fault("extend_request", req_id, error))
 
     def update_intermediate_buffer(self, req_id: str, update: Mapping[str, Any]) -> None:
         """R7: merge `update` into the request's entry, one level deep."""
@@ -367,7 +384,6 @@ class SpeechRunnerMixin(_Runner):
             wanted = self.talker.assisted_attention_rows(live)
             padded = min(max(wanted, kwargs.get("num_reqs_padded") or live), self.max_num_reqs)
             kwargs["num_reqs_padded"] = padded
-            self.seq_lens[live:padded].fill_(0)
             result = super()._build_attention_metadata(*args, **kwargs)
             self._assisted = result[0]
             return result

@@ -35,6 +35,7 @@ from omni_speak.models.registry import open_model
 from omni_speak.runtime.cpu_ops import CPU_OP_PRIORITY
 from omni_speak.runtime.prefix_cache import speech_block_hasher
 from omni_speak.runtime.runner import SPEECH_ARGS, RequestArgs, SpeechRunnerMixin
+from omni_speak.runtime.scheduler import AsyncFrameClockScheduler, FrameClockScheduler
 
 FORMAT = "omni_speak"
 """Our name among vLLM's config formats and load formats."""
@@ -98,6 +99,7 @@ def vllm_config(
         "kv_cache_memory_bytes": kv_cache_bytes,
         "num_gpu_blocks_override": num_kv_blocks,
         "async_scheduling": async_scheduling,
+        "scheduler_cls": AsyncFrameClockScheduler if async_scheduling else FrameClockScheduler,
         "disable_log_stats": True,
     }
     config = EngineArgs(**arguments | more).create_engine_config()

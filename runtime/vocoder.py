@@ -7,6 +7,7 @@ reader that stops costs its codes (two bytes each), not its audio; the others go
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 
 from omni_speak.models.base import Codec
+from omni_speak.runtime.frame_clock import StepTimeModel
 from omni_speak.runtime.payload import RowOutput
 from omni_speak.runtime.request import FinishReason, Frame
 
@@ -56,12 +58,18 @@ class Vocoder:
         lead_frames: int,
         deliver: Delivery,
         on_failure: Callable[[BaseException], None],
+        slack: Callable[[str], float] | None = None,
     ) -> None:
+        """`slack` tells when a stream's reader runs dry, in seconds from now; without it, streams
+        are decoded by how little their readers have to take."""
         self._codec = codec
         self._samples = samples_per_frame
         self._lead = lead_frames
         self._deliver = deliver
         self._on_failure = on_failure
+        self._slack = slack
+        self.times = StepTimeModel()
+        """How long a round takes, by streams in it."""
         self._streams: dict[str, _Stream] = {}
         self._changed = threading.Condition()
         self._stopping = False
@@ -153,7 +161,12 @@ class Vocoder:
             for stream_id, stream in self._streams.items()
             if stream.due(self._lead)
         ]
-        due.sort(key=lambda item: item[1].decoded - item[1].consumed)  # least lead first
+        if self._slack is None:
+            due.sort(key=lambda item: item[1].decoded - item[1].consumed)  # least lead first
+            return due[:MAX_STREAMS_PER_ROUND]
+        slack = {stream_id: self._slack(stream_id) for stream_id, _ in due}
+        due.sort(key=lambda item: slack[item[0]])
+        # All that fit: rounds cut short to be quick lose more by their number than they gain.
         return due[:MAX_STREAMS_PER_ROUND]
 
     def _ended(self) -> list[tuple[str, Frame | End]]:
@@ -170,6 +183,7 @@ class Vocoder:
     def _decode(
         self, batch: list[tuple[str, _Stream]], rows: list[RowOutput]
     ) -> list[tuple[str, Frame | End]]:
+        start = time.perf_counter()
         streams = [stream for _, stream in batch]
         state = [torch.cat(rows) for rows in zip(*(s.state for s in streams), strict=True)]
         codes = torch.from_numpy(np.array([[row.codes] for row in rows], dtype=np.int64))
@@ -181,4 +195,5 @@ class Vocoder:
             index, stream.decoded = stream.decoded, stream.decoded + 1
             pts = index * self._samples
             frames.append((stream_id, Frame(index, row.codes, samples[i], pts, row.token)))
+        self.times.observe(len(batch), 0, time.perf_counter() - start)
         return frames

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ import typer
 
 from omni_speak.runtime.errors import SpeechError
 from omni_speak.streams.client import DuplexClient
+from omni_speak.streams.protocol import DEFAULT_LEAD_MS
 
 SENTENCES = (
     "Hello! I am speaking to you, one frame at a time.",
@@ -66,13 +67,15 @@ class Row:
     underruns: int
 
 
-async def speak(client: DuplexClient, text: str, seed: int) -> Utterance:
+async def speak(
+    client: DuplexClient, text: str, seed: int, max_lead_ms: int | None = None
+) -> Utterance:
     """Speak `text` and play it in real time; returns when the player has played all of it."""
     period = 1 / client.info.frame_rate
     start = time.perf_counter()
     seen: Utterance | None = None
     buffered_until = 0.0  # when the player runs dry
-    async for frame in client.speak(text, seed=seed):
+    async for frame in client.speak(text, seed=seed, max_lead_ms=max_lead_ms):
         now = time.perf_counter()
         frames = len(frame.pcm) // client.info.samples_per_frame
         if seen is None:
@@ -92,9 +95,18 @@ async def speak(client: DuplexClient, text: str, seed: int) -> Utterance:
     return seen
 
 
-async def run_clients(server: str, streams: int, seconds: float) -> list[Utterance]:
-    """`streams` clients, each speaking one utterance after the other for about `seconds`."""
+async def run_clients(
+    server: str, streams: int, seconds: float, max_lead_ms: int | None = None, bulk: int = 0
+) -> list[Utterance]:
+    """`streams` clients, each speaking one utterance after the other for about `seconds`; beside
+    them, and not counted, `bulk` that read long texts as fast as they come, as for files."""
     utterances: list[Utterance] = []
+
+    async def read_fast(number: int) -> None:
+        async with DuplexClient(server) as connection:
+            while True:
+                async for _ in connection.speak(" ".join(SENTENCES), max_lead_ms=None):
+                    pass
 
     async def client(number: int) -> None:
         chance = random.Random(number)
@@ -103,11 +115,16 @@ async def run_clients(server: str, streams: int, seconds: float) -> list[Utteran
             end = time.perf_counter() + seconds
             while time.perf_counter() < end:
                 text = chance.choice(SENTENCES)
-                utterances.append(await speak(connection, text, chance.randrange(2**31)))
+                seed = chance.randrange(2**31)
+                utterances.append(await speak(connection, text, seed, max_lead_ms))
 
-    async with anyio.create_task_group() as tasks:
-        for number in range(streams):
-            tasks.start_soon(client, number)
+    async with anyio.create_task_group() as background:
+        for number in range(bulk):
+            background.start_soon(read_fast, number)
+        async with anyio.create_task_group() as tasks:
+            for number in range(streams):
+                tasks.start_soon(client, number)
+        background.cancel_scope.cancel()
     return utterances
 
 
@@ -127,15 +144,73 @@ def summarise(streams: int, utterances: list[Utterance]) -> Row:
     )
 
 
+@dataclass
+class ClockRow(Row):
+    """One concurrency under one ordering; `cpu` is the server's, in cores."""
+
+    ordering: str
+    bulk: int
+    cpu: float
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used, in user and kernel."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def bench_clock(
+    server: tuple[str, int], ordering: str, concurrencies: list[int], seconds: float, bulk: int
+) -> list[ClockRow]:
+    """Rising concurrency until the first underrun. Players start at their first packet; the
+    server may run two seconds ahead of them."""
+    address, pid = server
+    await wait_until_ready(address)
+    rows: list[ClockRow] = []
+    for streams in concurrencies:
+        start, used = time.perf_counter(), cpu_seconds(pid)
+        utterances = await run_clients(address, streams, seconds, DEFAULT_LEAD_MS, bulk)
+        cpu = (cpu_seconds(pid) - used) / (time.perf_counter() - start)
+        row = summarise(streams, utterances)
+        rows.append(ClockRow(**asdict(row), ordering=ordering, bulk=bulk, cpu=cpu))
+        print(
+            f"{ordering:>8} {bulk:>5} {streams:>7} {row.utterances:>5} {row.ttfa_p50:>9.0f} "
+            f"{row.ttfa_p95:>6.0f} {row.lateness_p99:>9.0f} {row.underruns:>9} {cpu:>5.2f}",
+            flush=True,
+        )
+        if row.underruns:
+            break
+    return rows
+
+
+def compare_orderings(
+    model: str, concurrencies: list[int], seconds: float, bulks: list[int]
+) -> list[ClockRow]:
+    """The frame clock, and vLLM's own order beside it, each on a fresh server."""
+    print(
+        f"{'ordering':>8} {'bulk':>5} {'streams':>7} {'utts':>5} {'TTFA p50':>9} {'p95':>6} "
+        f"{'late p99':>9} {'underruns':>9} {'cpu':>5}   (ms; cores)"
+    )
+    rows: list[ClockRow] = []
+    for bulk in bulks:
+        for ordering in ("clock", "arrival"):
+            with own_server(model, "--ordering", ordering, "--max-streams", "64") as server:
+                rows += anyio.run(bench_clock, server, ordering, concurrencies, seconds, bulk)
+            clean = [row for row in rows if (row.ordering, row.bulk) == (ordering, bulk)]
+            best = max((row.streams for row in clean if not row.underruns), default=0)
+            print(f"{ordering}, {bulk} bulk readers: {best} clean streams", flush=True)
+    return rows
+
+
 @contextmanager
-def own_server(model: str) -> Iterator[str]:
-    """A server on a private socket, as `omni-speak serve` starts it."""
+def own_server(model: str, *options: str) -> Iterator[tuple[str, int]]:
+    """A server on a private socket, as `omni-speak serve` starts it, and its process id."""
     with tempfile.TemporaryDirectory() as directory:
         socket = Path(directory) / "bench.sock"
         command = [sys.executable, "-m", "omni_speak.streams.cli", "serve"]
-        server = subprocess.Popen([*command, "--uds", str(socket), "--model", model])
+        server = subprocess.Popen([*command, "--uds", str(socket), "--model", model, *options])
         try:
-            yield f"unix:{socket}"
+            yield f"unix:{socket}", server.pid
         finally:
             server.terminate()
             server.wait()
@@ -184,15 +259,24 @@ def main(
     streams: Annotated[str, typer.Option(help="Concurrencies, with commas.")] = "1,4,8,16",
     seconds: Annotated[float, typer.Option(help="How long at each concurrency.")] = 20,
     model: str = "wren",
+    clock: Annotated[
+        bool, typer.Option("--clock", help="Compare the frame clock with vLLM's own order.")
+    ] = False,
+    bulk: Annotated[
+        str, typer.Option(help="With --clock: readers for files beside the streams, with commas.")
+    ] = "0,4",
     server: Annotated[str | None, typer.Option(help="Measure this server instead.")] = None,
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("build/bench.json"),
 ) -> None:
     """Measure a server as its clients hear it."""
     concurrencies = [int(part) for part in streams.split(",")]
-    if server is not None:
+    rows: Sequence[Row]
+    if clock:
+        rows = compare_orderings(model, concurrencies, seconds, [int(b) for b in bulk.split(",")])
+    elif server is not None:
         rows = anyio.run(bench, server, concurrencies, seconds)
     else:
-        with own_server(model) as address:
+        with own_server(model) as (address, _):
             rows = anyio.run(bench, address, concurrencies, seconds)
     out.parent.mkdir(parents=True, exist_ok=True)
     result = {"machine": machine(), "command": sys.argv, "rows": [asdict(row) for row in rows]}

@@ -11,7 +11,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
@@ -123,6 +123,16 @@ def serve(
         Path | None, typer.Option(help="Listen on this Unix socket, and on no port.")
     ] = None,
     model: Model = "wren",
+    max_streams: Annotated[
+        str, typer.Option(help="Streams at the same time; auto: as many as can be in time.")
+    ] = "auto",
+    max_queue: Annotated[
+        int, typer.Option(min=0, help="Requests that wait for a place; more are refused.")
+    ] = 64,
+    ordering: Annotated[
+        Literal["clock", "arrival"],
+        typer.Option(help="arrival is vLLM's own order, to compare with."),
+    ] = "clock",
 ) -> None:
     """Serve HTTP and websockets."""
     import anyio
@@ -130,7 +140,14 @@ def serve(
     from omni_speak.streams.server import engine_factory
     from omni_speak.streams.server import serve as run_server
 
-    factory = engine_factory(model=model)
+    if max_streams != "auto" and not (max_streams.isdecimal() and int(max_streams) > 0):
+        raise typer.BadParameter(
+            f"must be auto or a positive number, got {max_streams!r}", param_hint="--max-streams"
+        )
+    streams = "auto" if max_streams == "auto" else int(max_streams)
+    factory = engine_factory(
+        model=model, max_streams=streams, max_queue=max_queue, ordering=ordering
+    )
     anyio.run(lambda: run_server(factory, host=host, port=port, uds=uds))
     leave(0)
 

@@ -31,6 +31,7 @@ from omni_speak.runtime import errors
 from omni_speak.runtime.errors import InvalidRequest, SpeechError, TextTooLong
 from omni_speak.streams.audio import S16Reader
 from omni_speak.streams.protocol import (
+    DEFAULT_LEAD_MS,
     SERVER_MESSAGE,
     SUBPROTOCOL,
     Cancel,
@@ -230,9 +231,13 @@ class DuplexClient:
         speed: float = 1.0,
         seed: int | None = None,
         temperature: float | None = None,
+        max_lead_ms: int | None = DEFAULT_LEAD_MS,
     ) -> Speech:
-        """Speak a whole text: `async for frame in client.speak("…")`."""
-        request = self._request(voice, speed, seed, temperature)
+        """Speak a whole text: `async for frame in client.speak("…")`.
+
+        `max_lead_ms` None brings it as fast as it can be made, for a file.
+        """
+        request = self._request(voice, speed, seed, temperature, max_lead_ms)
         return Speech(self, text, request)
 
     async def open_context(
@@ -242,13 +247,19 @@ class DuplexClient:
         speed: float = 1.0,
         seed: int | None = None,
         temperature: float | None = None,
+        max_lead_ms: int | None = DEFAULT_LEAD_MS,
     ) -> Context:
         """A context for text that arrives bit by bit: append, flush and end it from one task while
         another iterates it."""
-        return await self._open(self._request(voice, speed, seed, temperature))
+        return await self._open(self._request(voice, speed, seed, temperature, max_lead_ms))
 
     def _request(
-        self, voice: str | None, speed: float, seed: int | None, temperature: float | None
+        self,
+        voice: str | None,
+        speed: float,
+        seed: int | None,
+        temperature: float | None,
+        max_lead_ms: int | None,
     ) -> ContextOpen:
         # Checked by the server, whose messages say what is allowed there.
         return ContextOpen.model_construct(
@@ -257,6 +268,7 @@ class DuplexClient:
             speed=speed,
             seed=seed,
             temperature=temperature,
+            max_lead_ms=max_lead_ms,
         )
 
     async def __aenter__(self) -> Self:

@@ -59,6 +59,36 @@ class _EngineCollector(Collector):
         yield GaugeMetricFamily(
             "omni_speak_engine_waiting", "Requests waiting for a slot", value=stats.waiting
         )
+        yield GaugeMetricFamily(
+            "omni_speak_engine_held", "Streams held, ahead of their listeners", value=stats.held
+        )
+        yield GaugeMetricFamily(
+            "omni_speak_engine_capacity",
+            "Streams whose frames can all be in time",
+            value=stats.capacity,
+        )
+        yield GaugeMetricFamily(
+            "omni_speak_engine_kv_use", "Share of KV blocks in use", value=stats.kv_use
+        )
+        errors = GaugeMetricFamily(
+            "omni_speak_engine_time_model_error",
+            "Mean relative error of predicted times",
+            labels=["stage"],
+        )
+        errors.add_metric(["step"], stats.step_error)
+        errors.add_metric(["vocoder"], stats.vocoder_error)
+        yield errors
+        yield CounterMetricFamily(
+            "omni_speak_engine_underruns",
+            "Frames that came after their player needed them",
+            value=stats.underruns_total,
+        )
+        yield CounterMetricFamily(
+            "omni_speak_engine_refusals", "Requests refused", value=stats.refused_total
+        )
+        yield CounterMetricFamily(
+            "omni_speak_engine_step_seconds", "Time in steps", value=stats.step_seconds_total
+        )
         yield CounterMetricFamily(
             "omni_speak_engine_frames", "Frames generated", value=stats.frames_total
         )

@@ -27,7 +27,7 @@ from omni_speak.runtime.errors import (
     SpeechError,
     TextTooLong,
 )
-from omni_speak.runtime.request import MAX_SEED, EngineInfo, SpeechRequest
+from omni_speak.runtime.request import MAX_SEED, MIN_LEAD_MS, EngineInfo, SpeechRequest
 from omni_speak.streams.audio import to_f32le, to_s16le
 from omni_speak.streams.segmenter import Segmenter
 from omni_speak.streams.speaking import MAX_TEXT_CHARS, SpokenFrame, segment_chars, settle
@@ -38,6 +38,8 @@ MAX_FRAMES_PER_MESSAGE = 8  # with f32 samples at 24 kHz, just under 64 KiB
 
 AudioFormat = Literal["pcm_s16le", "pcm_f32le"]
 DoneReason = Literal["stop", "length", "cancelled", "error", "shutdown"]
+DEFAULT_LEAD_MS = 2000
+
 ContextName = Annotated[str, Field(min_length=1, max_length=64)]
 
 NORMAL_CLOSURE = 1000
@@ -69,6 +71,8 @@ class ContextOpen(Message):
     speed: Annotated[float, Field(allow_inf_nan=False)] = 1.0
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    max_lead_ms: Annotated[int, Field(ge=MIN_LEAD_MS)] | None = DEFAULT_LEAD_MS
+    """How far generation may run ahead of the listener; null: as fast as it can."""
 
 
 class TextAppend(Message):
@@ -387,6 +391,7 @@ class Session:
                 speed=message.speed,
                 seed=message.seed,
                 temperature=message.temperature,
+                max_lead_ms=message.max_lead_ms,
             ),
             self._draw_seed,
         )

@@ -23,6 +23,7 @@ from omni_speak.runtime.errors import InvalidRequest, NothingToSay, SpeechError,
 from omni_speak.runtime.request import SpeechRequest
 from omni_speak.streams.audio import AudioFormat, AudioWriter, to_s16le
 from omni_speak.streams.daemon import connect
+from omni_speak.streams.protocol import DEFAULT_LEAD_MS
 
 Pcm = NDArray[np.float32]
 Show = Callable[[str], None]
@@ -153,7 +154,13 @@ async def open_speech(job: Job, show: Show) -> AsyncIterator[tuple[int, Speech]]
             check_length(ask.text, client.info.limits.text_chars)
             yield (
                 client.info.sample_rate,
-                client.speak(ask.text, voice=ask.voice, speed=ask.speed, seed=ask.seed),
+                client.speak(
+                    ask.text,
+                    voice=ask.voice,
+                    speed=ask.speed,
+                    seed=ask.seed,
+                    max_lead_ms=DEFAULT_LEAD_MS if job.play else None,
+                ),
             )
         return
     # Here, because a warm engine or a server needs none of it.

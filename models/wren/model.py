@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from omni_speak.models.base import Prompt, Sampling
+from omni_speak.models.base import Prompt, Sampling, TextSegment
 from omni_speak.models.wren.codec import Codec
-from omni_speak.models.wren.config import WrenConfig
-from omni_speak.models.wren.text.front_end import FrontEnd
+from omni_speak.models.wren.config import PHONEMES, WrenConfig
+from omni_speak.models.wren.text.front_end import FrontEnd, Utterance
 from omni_speak.runtime.errors import ModelNotFound, TextTooLong
 from omni_speak.runtime.request import EngineInfo, SpeechRequest
 
@@ -33,6 +34,26 @@ SPEED_RANGE = (0.7, 1.4)
 
 FRAMES_PER_PHONEME, EXTRA_FRAMES = 2.0, 20
 """The frame budget, about twice what speech at speed 1 takes: a runaway ends there."""
+
+
+TEXT_CONTEXT = 16
+"""Phonemes before a segment that its first features may see; at least the encoder's reach."""
+
+SPACE_ID = PHONEMES.index(" ")
+
+
+def phoneme_spans(utterance: Utterance) -> list[tuple[int, int]]:
+    """For each token the characters it speaks; `^`, `$`, spaces and pauses speak none and stand
+    where the word before them ends."""
+    spans, at = [(0, 0)] * len(utterance.tokens), 0
+    words = iter(utterance.words)
+    word = next(words, None)
+    for token in range(len(spans)):
+        if word is not None and token >= word.end_token:
+            at, word = word.end, next(words, None)
+        inside = word is not None and word.first_token <= token
+        spans[token] = (word.start, word.end) if word is not None and inside else (at, at)
+    return spans
 
 
 class WrenFront:
@@ -56,15 +77,60 @@ class WrenFront:
 
     def prepare(self, request: SpeechRequest) -> Prompt:
         """Raises `NothingToSay`, `TextTooLong`."""
-        phonemes = self.front_end(request.text).tokens
-        if len(phonemes) > self.config.max_phonemes:
+        return self._prompt(request, is_open=False)
+
+    def prepare_open(self, request: SpeechRequest) -> Prompt:
+        """Raises `NothingToSay`, `TextTooLong`."""
+        return self._prompt(request, is_open=True)
+
+    def extend(self, request: SpeechRequest, text: str, before: Mapping[str, Any]) -> TextSegment:
+        """Raises `NothingToSay`, `TextTooLong`."""
+        utterance = self.front_end(text)
+        # As inside one utterance: a space instead of `^`, and as much before it as its features
+        # see. What came earlier keeps its features, so that arrival times change nothing.
+        context = before["phonemes"][:-1][-TEXT_CONTEXT:]
+        added = (SPACE_ID, *utterance.tokens[1:])
+        count = before["count"] + len(added) - 1
+        self._check_length(count + 1)
+        return TextSegment(
+            conditioning={
+                "phonemes": (*context, *added),
+                "context": len(context),
+                "speed": before["speed"],
+                "count": count,
+            },
+            units=len(added) - 1,
+            spans=phoneme_spans(utterance)[:-1],
+            max_frames=math.ceil(FRAMES_PER_PHONEME * len(added) / before["speed"]),
+        )
+
+    def finish(self, before: Mapping[str, Any]) -> TextSegment:
+        """The `$`, known since the last segment, may be spoken."""
+        return TextSegment({"phonemes": ()}, units=1, spans=(), max_frames=0)
+
+    def units_of(self, token: int) -> int:
+        return token
+
+    def _check_length(self, phonemes: int) -> None:
+        if phonemes > self.config.max_phonemes:
             raise TextTooLong(
-                f"text reads as {len(phonemes)} phonemes; "
+                f"text reads as {phonemes} phonemes; "
                 f"at most {self.config.max_phonemes} are allowed",
                 param="text",
             )
+
+    def _prompt(self, request: SpeechRequest, *, is_open: bool) -> Prompt:
+        utterance = self.front_end(request.text)
+        phonemes = utterance.tokens
+        self._check_length(len(phonemes))
         sampling, given = self.config.sampling, request.temperature
-        conditioning = {"phonemes": phonemes, "speed": float(request.speed)}
+        known = len(phonemes) - is_open
+        conditioning = {
+            "phonemes": phonemes,
+            "speed": float(request.speed),
+            "open": is_open,
+            "count": known,
+        }
         frames = EXTRA_FRAMES + FRAMES_PER_PHONEME * len(phonemes) / request.speed
         return Prompt(
             token_ids=[self.config.begin_token],
@@ -74,6 +140,8 @@ class WrenFront:
             max_frames=math.ceil(frames),
             sampling=Sampling(sampling.advance_temperature if given is None else given),
             mtp=Sampling(sampling.code_temperature if given is None else given, sampling.top_k),
+            units=known - 1,
+            spans=phoneme_spans(utterance)[:known],
         )
 
 

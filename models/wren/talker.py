@@ -7,7 +7,7 @@ operations whatever the number of streams.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -80,20 +80,51 @@ class WrenTalker(nn.Module):
         self.last = torch.zeros(slots, dtype=torch.int64, device=device)
         self.left = torch.zeros(slots, dtype=torch.int64, device=device)
         self.stay = torch.zeros(slots, dtype=torch.int64, device=device)
+        # Where a walk from each phoneme may lead: the last one of its segment of the text; from
+        # that one, of the next segment, if it is known.
+        self.reach = torch.zeros(slots, self.config.max_phonemes, dtype=torch.int64, device=device)
+        self.open = torch.zeros(slots, dtype=torch.bool, device=device)
+        self.known = [0] * slots
         self.pointers = torch.zeros(slots, max_len, dtype=torch.int64, device=device)
         self.forbidden = forbidden_tokens(self.config).to(device)
         self.nets.frame.prepare()
         self.nets.mtp.prepare()
 
     def begin_request(self, slot: int, conditioning: Mapping[str, Any]) -> None:
-        """conditioning: `phonemes` (ids from `^` to `$`), `speed`."""
-        ids = torch.tensor([conditioning["phonemes"]], device=self.features.device)
-        rate = self.nets.frame.rate(self.features.new_tensor(conditioning["speed"]))
-        count = ids.shape[1]
-        # Of text and speed, all that a position will ask for.
-        self.features[slot, :count] = self.nets.text(ids)[0] + rate
-        self.last[slot] = self.left[slot] = count - 1
+        """conditioning: `phonemes` (ids from `^` to `$`), `speed`, `open` (the `$` is not to be
+        spoken yet)."""
+        self.known[slot] = 0
+        self.last[slot] = self.left[slot] = self.reach[slot, 0] = 0
         self.pointers[slot, 0] = self.stay[slot] = 0
+        self.open[slot] = conditioning["open"]
+        self._learn(slot, conditioning["phonemes"], 0, conditioning["speed"])
+        self._reach(slot, len(conditioning["phonemes"]) - conditioning["open"])
+
+    def extend_request(self, slot: int, conditioning: Mapping[str, Any]) -> None:
+        """conditioning: as above, `phonemes` beginning with the last `context` of those before;
+        none for the text's end, whose `$` is known already."""
+        if phonemes := conditioning["phonemes"]:
+            context = conditioning["context"]
+            self._learn(slot, phonemes, context, conditioning["speed"])
+            self._reach(slot, self.known[slot] + len(phonemes) - context - 1)
+        else:
+            self._reach(slot, self.known[slot] + 1)
+            self.open[slot] = False
+
+    def _learn(self, slot: int, phonemes: Sequence[int], context: int, speed: float) -> None:
+        """Of text and speed, all that a position will ask for, after what is known."""
+        ids = torch.tensor([phonemes], device=self.features.device)
+        rate = self.nets.frame.rate(self.features.new_tensor(speed))
+        features = self.nets.text(ids)[0, context:] + rate
+        self.features[slot, self.known[slot] : self.known[slot] + len(features)] = features
+
+    def _reach(self, slot: int, known: int) -> None:
+        """The phonemes up to `known` are one more segment."""
+        self.reach[slot, max(self.known[slot] - 1, 0) : known] = known - 1
+        self.known[slot] = known
+        pointer = self.last[slot] - self.left[slot]
+        self.last[slot] = self.reach[slot, pointer]
+        self.left[slot] = self.last[slot] - pointer
 
     def embed_frames(
         self, input_ids: Tensor, positions: Tensor, slots: Tensor, codes: Tensor
@@ -102,9 +133,13 @@ class WrenTalker(nn.Module):
         return past + self.features[slots, self.pointers[slots, positions]]
 
     def constrain_logits(self, logits: Tensor, slots: Tensor) -> Tensor:
-        """The rules of `pointer.allowed_advances`, looked up for all rows at once."""
+        """The rules of `pointer.allowed_advances`, looked up for all rows at once. A row that
+        waits for text may only stay: it is held, unless its step was under way already."""
         left = self.left[slots].clamp_(max=len(self.forbidden) - 1)
-        return logits.masked_fill(self.forbidden[left, self.stay[slots]], -torch.inf)
+        waits = self.open[slots] & (left == 0)
+        forbidden = self.forbidden[left, self.stay[slots].masked_fill_(waits, 0)]
+        forbidden[:, self.config.end_token] |= waits
+        return logits.masked_fill(forbidden, -torch.inf)
 
     def post_sample_talker_mtp(
         self, input_ids: Tensor, hidden_states: Tensor, rows: SampledRows
@@ -112,8 +147,10 @@ class WrenTalker(nn.Module):
         slots, codec = rows.slots, self.config.codec
         # The pointer after END is never read: such a request has no next step.
         left = (self.left[slots] - input_ids).clamp_(min=0)
-        self.left[slots] = left
-        self.pointers[slots, rows.positions] = self.last[slots] - left
+        pointers = self.last[slots] - left
+        last = self.reach[slots, pointers]
+        self.last[slots], self.left[slots] = last, last - pointers
+        self.pointers[slots, rows.positions] = pointers
         stay = (self.stay[slots] + 1).clamp_(max=self.forbidden.shape[1] - 1)
         self.stay[slots] = stay * (input_ids == 0)
         codes: Tensor = self.nets.mtp.generate(

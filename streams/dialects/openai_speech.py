@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from collections.abc import AsyncGenerator
@@ -246,12 +247,15 @@ def error_response(error: SpeechError) -> Response:
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
     # Ours says text, OpenAI's field is called input.
     param = "input" if error.param == "text" else error.param
-    return openai_error(status, error.message, param, error.code)
+    wait = error.retry_after if isinstance(error, Overloaded) else 1.0
+    return openai_error(status, error.message, param, error.code, retry_after=wait)
 
 
-def openai_error(status: int, message: str, param: str | None, code: str | None) -> Response:
+def openai_error(
+    status: int, message: str, param: str | None, code: str | None, *, retry_after: float = 1.0
+) -> Response:
     kind = "invalid_request_error" if status < 500 else "server_error"
-    headers = {"retry-after": "1"} if status == 503 else None
+    headers = {"retry-after": f"{math.ceil(retry_after)}"} if status == 503 else None
     content = {"error": {"message": message, "type": kind, "param": param, "code": code}}
     return JSONResponse(content, status_code=status, headers=headers)
 

@@ -131,6 +131,7 @@ def test_batched_constraints_are_the_pointers_rules(
     talker, config = stepped_wren.runner.talker, stepped_wren.model.config
     rows = [(min(pointer, phonemes - 1), stay) for pointer, stay in rows]
     slots = torch.arange(len(rows))
+    talker.open[slots] = False
     talker.left[slots] = torch.tensor([phonemes - 1 - pointer for pointer, _ in rows])
     longest = talker.forbidden.shape[1] - 1
     talker.stay[slots] = torch.tensor([min(stay, longest) for _, stay in rows])

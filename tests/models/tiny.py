@@ -28,7 +28,7 @@ VOCAB = 160  # codes 0..15, END, then text bytes from 32 on
 def make_tiny(directory: Path, **config: Any) -> Path:
     """Write a tiny model directory and register its type. `config`: `never_ends` (no END),
     `ends_at_once` (END first), `break_mtp` (a malformed hook result), `talker` (a class of
-    `tiny_stages`) and its options."""
+    `tiny_stages`) and its options, `max_len` of a sequence in tokens (512)."""
     MODEL_TYPES["tiny"] = "tests.models.tiny:Tiny"
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps({"model_type": "tiny", **config}))
@@ -45,7 +45,7 @@ class TinyFront:
         samples_per_frame=SAMPLES,
         codebooks=CODEBOOKS,
         codebook_size=CODES,
-        max_text_chars=2000,
+        max_text_chars=10_000,
         speed_range=(0.5, 2.0),
     )
 
@@ -96,7 +96,7 @@ class Tiny:
             num_attention_heads=2,
             num_key_value_heads=1,
             head_dim=32,
-            max_position_embeddings=512,
+            max_position_embeddings=self.config.get("max_len", 512),
             architectures=[self.talker_class().__name__],
         )
         config.tiny = self.config

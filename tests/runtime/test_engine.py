@@ -57,7 +57,7 @@ async def test_D04_exactly_once_frames_and_one_end(tmp_path: Path) -> None:
 
 
 async def test_D16_random_endings_leave_nothing_behind(tmp_path: Path) -> None:
-    async with tiny_engine(tmp_path, {"never_ends": True}) as engine:
+    async with tiny_engine(tmp_path, {"never_ends": True}, max_queue=200) as engine:
         await collect(engine, text="warm")
         before, random_ = await held(engine), random.Random(4)
 
@@ -138,10 +138,10 @@ async def test_D17_a_reader_that_stops_is_decoded_no_further(tmp_path: Path) -> 
 
 
 async def test_overload_is_refused_at_once(tmp_path: Path) -> None:
-    async with tiny_engine(tmp_path, {"never_ends": True}, max_requests=1) as engine:
+    async with tiny_engine(tmp_path, {"never_ends": True}, max_streams=1, max_queue=0) as engine:
         frames = aiter(engine.speak(SpeechRequest(text="one")))
         await anext(frames)
-        with pytest.raises(Overloaded, match="at most 1"):
+        with pytest.raises(Overloaded, match="1 streams run"):
             engine.speak(SpeechRequest(text="two"))
         await frames.aclose()  # type: ignore[attr-defined]
         assert (await collect(engine, text="two"))[1]

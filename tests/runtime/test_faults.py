@@ -102,7 +102,7 @@ async def test_the_engine_survives_a_failed_step(tmp_path: Any, asynchronous: bo
 @pytest.mark.anyio
 async def test_the_engine_ends_a_request_at_fault_alone(tmp_path: Any) -> None:
     prompt = "a prompt of more than one block, so that it could be found in the prefix cache " * 3
-    async with tiny_engine(tmp_path, {"talker": "Choosy"}) as engine:
+    async with tiny_engine(tmp_path, {"talker": "Choosy"}, max_step_tokens=512) as engine:
         begin = engine._runner.talker.begin_request
 
         def refuse(slot: int, conditioning: Any) -> None:
@@ -110,13 +110,13 @@ async def test_the_engine_ends_a_request_at_fault_alone(tmp_path: Any) -> None:
 
         engine._runner.talker.begin_request = refuse
         with pytest.raises(RequestFault, match="cannot begin"):
-            await collect(engine, text=prompt, seed=3)
+            await collect(engine, text=prompt, seed=3, voice="two")
         engine._runner.talker.begin_request = begin
         # Its keys and values were made of nothing: nobody may find them again.
-        _, after = await collect(engine, text=prompt, seed=3)
+        _, after = await collect(engine, text=prompt, seed=3, voice="two")
         _assert_empty(engine)
-    async with tiny_engine(tmp_path, {"talker": "Choosy"}) as engine:
-        _, fresh = await collect(engine, text=prompt, seed=3)
+    async with tiny_engine(tmp_path, {"talker": "Choosy"}, max_step_tokens=512) as engine:
+        _, fresh = await collect(engine, text=prompt, seed=3, voice="two")
     assert codes(after) == codes(fresh)
 
 

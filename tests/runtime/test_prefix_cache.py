@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -144,3 +145,17 @@ def test_R31_a_preempted_requests_deferred_rows_are_void() -> None:
     cache.end(["a"])
     cache.begin("b", [1], 2)
     assert cache.merge("b", (None, {"x": torch.tensor([7.0])}))[1]["x"].tolist() == [7.0]
+
+
+def test_R31_deferred_rows_are_void_once_another_request_has_the_slots() -> None:
+    cache, event = cache_with_late_write(deferred_prefix_cache_mm_keys=("x",))
+    event.done = True
+    cache.apply_finished_writes()
+    cache.end(["a"])
+    cache.begin("b", [1], 2)
+    assert cache.merge("b", (None, {"x": torch.tensor([7.0])}))[1]["x"].tolist() == [5.0, 6.0, 7.0]
+    step = replace(cache_with_late_write()[0]._writes[0].snapshot, req_ids=("c",), ready=None)
+    cache.write(step, torch.tensor([2, 3]))  # c, which has not ended, computes there now
+    cache.apply_finished_writes()
+    cache.begin("d", [1], 2)
+    assert cache.merge("d", (None, {"x": torch.tensor([8.0])}))[1]["x"].tolist() == [8.0]

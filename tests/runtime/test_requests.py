@@ -65,7 +65,7 @@ async def test_D07_seeds_are_honoured_and_reported(engine: SpeechEngine) -> None
         ({"temperature": 3}, InvalidRequest, "0.0 to 2.0"),
         ({"max_frames": 0}, InvalidRequest, "max_frames"),
         ({"text": 5}, InvalidRequest, "text must be a string, got int"),
-        ({"text": "x" * (1 << 20)}, TextTooLong, "at most 2000"),
+        ({"text": "x" * (1 << 20)}, TextTooLong, "at most 10000"),
     ],
 )
 async def test_D08_bad_requests_never_reach_the_engine(

@@ -137,6 +137,15 @@ def test_R19_a_batch_runs_in_the_smallest_bucket_that_holds_it(log: list[Any], r
     assert talker.last[:SPARE].tolist() == [*tokens.tolist(), *[-1] * (SPARE - rows)]
 
 
+def test_R19_padding_forgets_who_was_there_before(log: list[Any]) -> None:
+    talker = Talker()
+    graphs = captured(talker)
+    graphs(*batch(4))
+    talker.last[3] = -7  # somebody else's by now
+    graphs(*batch(3))
+    assert talker.last[3] == -7
+
+
 def test_R19_a_result_outlives_the_next_replay(log: list[Any]) -> None:
     graphs = captured(Talker())
     first = graphs(*batch(2))

@@ -159,3 +159,20 @@ def test_a_failing_codec_is_reported(codec: Codec, heard: Heard) -> None:
     assert str(heard.failures.get(timeout=30)) == "broken"
     vocoder.stop()
     vocoder.stop()  # twice is harmless
+
+
+def test_who_runs_dry_first_is_decoded_first(codec: Codec, heard: Heard) -> None:
+    slack = {"relaxed": 1.5, "tight": 0.03, "late": -0.2}
+    vocoder = Vocoder(
+        codec,
+        samples_per_frame=SAMPLES,
+        lead_frames=10,
+        deliver=heard.queue.put,
+        on_failure=heard.failures.put,
+        slack=slack.__getitem__,
+    )
+    codes = np.zeros(WrenConfig().codec.codebooks, np.uint16)
+    for name in slack:
+        vocoder.open(name)
+        vocoder.push({name: RowOutput(token=0, codes=codes)})
+    assert [name for name, _ in vocoder._due()] == ["late", "tight", "relaxed"]

@@ -50,6 +50,14 @@ class FakeStats:
     requests_total: int
     frames_total: int
     steps_total: int
+    held: int = 0
+    capacity: int = 64
+    kv_use: float = 0.0
+    step_error: float = 0.0
+    vocoder_error: float = 0.0
+    underruns_total: int = 0
+    refused_total: int = 0
+    step_seconds_total: float = 0.0
 
 
 class FakeEngine:

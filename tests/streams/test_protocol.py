@@ -82,7 +82,9 @@ def test_a_context_echoes_what_it_was_accepted_with() -> None:
     (opened,) = sent(effects)
     assert isinstance(opened, ContextOpened)
     assert (opened.voice, opened.speed, opened.seed, opened.handle) == ("bob", 1.5, 77, 1)
-    assert effects[1] == Start(1, SpeechRequest(text="", voice="bob", speed=1.5, seed=77))
+    assert effects[1] == Start(
+        1, SpeechRequest(text="", voice="bob", speed=1.5, seed=77, max_lead_ms=2000)
+    )
 
 
 def test_text_becomes_segments_in_order() -> None:

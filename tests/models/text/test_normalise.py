@@ -231,4 +231,4 @@ def test_no_slow_input(unit: str, frame: str) -> None:
         return time.process_time() - start
 
     # 10,000 words to say take 50 ms on a quiet core; what is quadratic takes seconds.
-    assert any(seconds() < 0.15 for _ in range(3))
+    assert any(seconds() < 0.4 for _ in range(3))

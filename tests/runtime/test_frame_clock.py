@@ -1,0 +1,268 @@
+"""The clock's policy, with plain values and simulated time."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omni_speak.runtime.frame_clock import (
+    FIRST_AUDIO_TARGET,
+    HYSTERESIS,
+    MIN_PREFILL,
+    FrameClock,
+    StepTimeModel,
+    StreamView,
+    capacity,
+    plan,
+)
+
+PERIOD = 0.08
+
+
+def view(name: str, lead: float | None, **fields: object) -> StreamView:
+    return StreamView(name, fields.pop("arrival", 0.0), lead, **fields)  # type: ignore[arg-type]
+
+
+def planned(*streams: StreamView, now: float = 0.0, model: StepTimeModel | None = None):
+    return plan(streams, now, model or StepTimeModel(), period=PERIOD)
+
+
+def test_least_slack_first_and_newcomers_by_how_long_they_waited() -> None:
+    result = planned(
+        view("relaxed", 1.0),
+        view("tight", 0.05),
+        view("new", None, arrival=9.9),
+        view("old", None, arrival=9.75),
+        now=10.0,
+    )
+    assert result.rows == ("tight", "old", "new", "relaxed")
+    waited_too_long = view("late", None, arrival=10.0 - FIRST_AUDIO_TARGET - 0.1)
+    assert planned(view("tight", 0.05), waited_too_long, now=10.0).rows[0] == "late"
+
+
+def test_a_stream_ahead_of_its_bound_is_held_until_half_of_it() -> None:
+    assert planned(view("a", 1.9, max_lead=2.0)).rows == ("a",)
+    result = planned(view("a", 2.0, max_lead=2.0), now=5.0)
+    assert result.rows == () and result.ahead == {"a"}
+    assert result.wake == pytest.approx(5.0 + 2.0 - 2.0 * HYSTERESIS)
+    assert planned(view("a", 1.1, max_lead=2.0, held=True)).ahead == {"a"}
+    assert planned(view("a", 0.9, max_lead=2.0, held=True)).rows == ("a",)
+    assert planned(view("a", 100.0)).rows == ("a",)  # without a bound never
+
+
+def test_a_starved_stream_is_in_no_step_and_hurries_nobody() -> None:
+    result = planned(view("a", -3.0, starved=True), view("p", None, prefilling=True))
+    assert (result.rows, result.prefills, result.ahead) == ((), ("p",), frozenset())
+    assert result.prefill_tokens > 500
+
+
+@given(
+    leads=st.lists(st.floats(-1, 3), min_size=1, max_size=40),
+    fixed=st.floats(0.001, 0.05),
+    row=st.floats(1e-5, 0.01),
+    token=st.floats(1e-6, 0.01),
+)
+def test_no_step_runs_the_least_slack_dry(
+    leads: list[float], fixed: float, row: float, token: float
+) -> None:
+    model = StepTimeModel((fixed, row, token))
+    streams = [view(str(i), lead, max_lead=2.0) for i, lead in enumerate(leads)]
+    result = planned(*streams, view("new", None, prefilling=True), model=model)
+    allowed = max(min(leads) / 2, PERIOD / 2)
+    rows = len(result.rows)
+    assert rows <= 1 or model.predict(rows) <= max(allowed, PERIOD) + 1e-6
+    if result.prefill_tokens > MIN_PREFILL:
+        assert model.predict(rows, result.prefill_tokens) <= allowed + 1e-6
+
+
+def test_the_step_time_model_learns_the_machine() -> None:
+    model, chance = StepTimeModel(), random.Random(1)
+    for _ in range(400):
+        rows, prefill = chance.randint(1, 30), chance.choice([0, 0, 16, 200])
+        noise = chance.uniform(0.9, 1.1)
+        model.observe(rows, prefill, (0.007 + 0.0003 * rows + 0.00005 * prefill) * noise)
+    assert model.predict(24, 0) == pytest.approx(0.007 + 0.0003 * 24, rel=0.1)
+    assert model.predict(4, 500) == pytest.approx(0.007 + 0.0012 + 0.025, rel=0.1)
+    assert model.error < 0.15
+    for _ in range(1000):  # the machine became three times slower
+        rows = chance.randint(1, 30)
+        model.observe(rows, 0, 3 * (0.007 + 0.0003 * rows))
+    assert model.predict(24, 0) == pytest.approx(3 * (0.007 + 0.0003 * 24), rel=0.1)
+
+
+def test_capacity_is_what_fits_into_a_frame() -> None:
+    step, vocoder = StepTimeModel((0.010, 0.001, 0)), StepTimeModel((0.004, 0.001, 0))
+    assert capacity(step, vocoder, PERIOD, 64) == 25  # 14 ms + 2 ms each within 64 ms
+    assert capacity(step, vocoder, PERIOD, 8) == 8
+    assert capacity(StepTimeModel((1.0, 1.0, 0)), vocoder, PERIOD, 64) == 1
+
+
+# -- the books -----------------------------------------------------------------------------------
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def heard(clock: FrameClock, name: str, frames: int) -> None:
+    for _ in range(frames):
+        clock.sampled(name, 0)
+        clock.delivered([name])
+        clock.taken(name)
+
+
+def test_lead_counts_acks_else_the_wall_clock_else_what_was_taken() -> None:
+    time = Time()
+    clock = FrameClock(PERIOD, time)
+    clock.open("a", arrival=time.now, max_lead=2.0)
+    heard(clock, "a", 30)  # 2.4 s
+    assert clock.plan(lambda _: False).ahead == {"a"}
+    time.now += 1.5
+    assert clock.plan(lambda _: False).rows == ("a",)  # 0.9 s left, by the wall clock
+    clock.played("a", 0.2)
+    heard(clock, "a", 1)
+    assert clock.plan(lambda _: False).ahead == {"a"}  # its player stands: 2.28 s ahead
+    clock.open("stalled", arrival=time.now, max_lead=2.0)
+    heard(clock, "stalled", 2)
+    for _ in range(25):
+        clock.sampled("stalled", 0)
+        clock.delivered(["stalled"])
+    time.now += 60
+    assert "stalled" in clock.plan(lambda _: False).ahead  # nobody took them: nothing was heard
+
+
+def test_a_late_frame_is_an_underrun_once_and_moves_the_player() -> None:
+    time = Time()
+    clock = FrameClock(PERIOD, time)
+    clock.open("a", arrival=time.now)
+    heard(clock, "a", 2)
+    time.now += 0.3
+    heard(clock, "a", 1)
+    assert clock.underruns == 1
+    time.now += 0.07
+    heard(clock, "a", 1)
+    assert clock.underruns == 1
+
+
+def test_starvation_holds_excuses_and_ends() -> None:
+    time = Time()
+    clock = FrameClock(PERIOD, time)
+    clock.open("a", arrival=time.now, units=3, starve_timeout=5.0)
+    clock.sampled("a", 2)
+    assert clock.plan(lambda _: False).rows == ("a",)
+    clock.sampled("a", 1)
+    starved = clock.plan(lambda _: False)
+    assert starved.rows == () and clock.wake(starved) == time.now + 5.0
+    clock.delivered(["a", "a"])
+    time.now += 4.9
+    assert clock.starved_out() == []
+    clock.extend("a", 2)
+    assert clock.plan(lambda _: False).rows == ("a",)
+    heard(clock, "a", 1)
+    assert clock.underruns == 0  # it was the text that came late
+    clock.sampled("a", 2)
+    time.now += 5.0
+    assert clock.starved_out() == ["a"]
+    clock.finish("a")
+    assert clock.starved_out() == [] and clock.plan(lambda _: False).rows == ()
+
+
+# -- simulated time ------------------------------------------------------------------------------
+
+
+@dataclass
+class Simulated:
+    """One engine, one vocoder, in simulated time."""
+
+    fixed: float
+    row: float
+    token: float
+    decode: float  # of one round
+    max_step_tokens: int = 2048
+
+    def run(self, arrivals: list[tuple[float, str, int]], seconds: float, bound: float = 2.0):
+        """arrivals: (when, name, prompt tokens) → (clock, first audio by name)."""
+        time = Time()
+        time.now = 0.0
+        clock = FrameClock(PERIOD, time)
+        waiting, prompt, first = sorted(arrivals), {}, {}
+        heapq.heapify(waiting)
+        ready: list[tuple[float, str]] = []
+
+        def deliver() -> None:
+            now = time.now
+            while ready and ready[0][0] <= now:
+                time.now, name = heapq.heappop(ready)
+                clock.delivered([name])
+                clock.taken(name)
+                first.setdefault(name, time.now)
+            time.now = now
+
+        while time.now < seconds:
+            while waiting and waiting[0][0] <= time.now:
+                at, name, tokens = heapq.heappop(waiting)
+                clock.open(name, arrival=at, max_lead=bound)
+                prompt[name] = tokens
+            deliver()
+            todo = clock.plan(lambda name: prompt[name] > 0, self.decode)
+            if not todo.rows and not todo.prefills:
+                soon = [todo.wake, *(a[0] for a in waiting[:1]), *(r[0] for r in ready[:1])]
+                time.now = max(time.now + 1e-6, min([*soon, seconds]))
+                continue
+            budget = min(todo.prefill_tokens, self.max_step_tokens)
+            done, sampled = 0, list(todo.rows)
+            for name in todo.prefills:
+                part = min(prompt[name], budget - done)
+                prompt[name] -= part
+                done += part
+                if part and prompt[name] == 0:
+                    sampled.append(name)
+            took = self.fixed + self.row * len(sampled) + self.token * done
+            clock.steps.observe(len(sampled), done, took)
+            time.now += took
+            for name in sampled:
+                clock.sampled(name, 0)
+                heapq.heappush(ready, (time.now + self.decode, name))
+        return clock, first
+
+
+def test_long_prompts_arrive_and_nobody_runs_dry() -> None:
+    """Four streams speak, then three prompts of 8,000 tokens arrive."""
+    machine = Simulated(fixed=0.010, row=0.0005, token=0.0002, decode=0.010)
+    running = [(0.0, f"r{i}", 1) for i in range(4)]
+    newcomers = [(5.0, f"n{i}", 8000) for i in range(3)]
+    clock, first = machine.run(running + newcomers, 20.0)
+    assert clock.underruns == 0
+    assert len(first) == 7
+    # 24,000 tokens are 4.8 s of work: half of the steps' time at least is theirs.
+    assert max(first[f"n{i}"] for i in range(3)) < 5.0 + 2 * 4.8
+
+
+@pytest.mark.parametrize("streams", [1, 8])
+def test_D03_no_cliff_after_the_first_packet(streams: int) -> None:
+    machine = Simulated(fixed=0.035, row=0.0, token=0.0, decode=0.030)
+    clock, first = machine.run([(0.0, f"s{i}", 1) for i in range(streams)], 12.0)
+    assert clock.underruns == 0
+    assert max(first.values()) < 0.2
+
+
+def test_held_streams_leave_the_machine_to_a_newcomer() -> None:
+    machine = Simulated(fixed=0.010, row=0.001, token=0.0002, decode=0.010)
+    clock, first = machine.run([(0.0, f"s{i}", 1) for i in range(20)] + [(6.0, "new", 1)], 8.0)
+    assert clock.underruns == 0
+    assert first["new"] - 6.0 < 0.08
+
+
+def test_no_plan_without_streams() -> None:
+    result = planned()
+    assert result.rows == () and result.wake == math.inf
