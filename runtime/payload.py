@@ -34,6 +34,19 @@ NO_FRAME = RowOutput(NO_CODES, -1)
 """The row of a request that made no frame this step."""
 
 
+def is_per_token(value: Any, tokens: int, hidden_length: int) -> bool:
+    """A tensor with one row for each scheduled token, or for each (padded) hidden state."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.ndim > 0
+        and len(value)
+        in (
+            tokens,
+            hidden_length,
+        )
+    )
+
+
 def split_rows(
     value: Any, starts: Sequence[int], hidden_length: int, resent: Sequence[int] = ()
 ) -> list[Any]:
@@ -45,7 +58,7 @@ def split_rows(
     each row were sent before (a preemption recomputed them) and are left out.
     """
     rows = len(starts) - 1
-    if isinstance(value, torch.Tensor) and value.ndim and len(value) in (starts[-1], hidden_length):
+    if is_per_token(value, starts[-1], hidden_length):
         skip = resent or [0] * rows
         return [value[starts[i] + skip[i] : starts[i + 1]] for i in range(rows)]
     if isinstance(value, (list, tuple)) and len(value) == rows:

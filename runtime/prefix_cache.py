@@ -19,6 +19,7 @@ from vllm.v1.request import Request
 
 from omni_speak.models.base import Hooks
 from omni_speak.runtime.output_builder import HIDDEN, Row
+from omni_speak.runtime.payload import is_per_token
 from omni_speak.runtime.snapshot import StepSnapshot
 
 BlockHasher = Callable[[Request], list[BlockHash]]
@@ -117,11 +118,8 @@ class OutputPrefixCache:
         for valid in self._valid.values():
             valid[write.slots] = False  # the slots are the new tokens' now
         for key, value in values.items():
-            if not isinstance(value, torch.Tensor) or len(value) not in (
-                total,
-                step.hidden_length,
-            ):
-                continue  # not one row per token
+            if not is_per_token(value, total, step.hidden_length):
+                continue
             if key not in self._hooks.deferred_keys:
                 self._put(key, write.slots, value[:total])
                 continue

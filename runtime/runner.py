@@ -31,8 +31,6 @@ from omni_speak.runtime.connectors.base import Sender
 from omni_speak.runtime.connectors.kv_transfer import kv_message
 from omni_speak.runtime.connectors.stage_inputs import StageInputs
 from omni_speak.runtime.errors import (
-    MalformedShape,
-    MalformedType,
     ModelFault,
     RequestFault,
     SpeechError,
@@ -49,7 +47,7 @@ from omni_speak.runtime.payload import split_rows
 from omni_speak.runtime.prefix_cache import OutputPrefixCache
 from omni_speak.runtime.sampling import request_keys, row_seeds
 from omni_speak.runtime.snapshot import StepSnapshot, take_snapshot
-from omni_speak.runtime.talker_mtp import MTPGraphs, check_codes, check_sampled
+from omni_speak.runtime.talker_mtp import MTPGraphs, check_codes, check_sampled, check_shape
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import GrammarOutput, NewRequestData, SchedulerOutput
@@ -691,18 +689,8 @@ class SpeechRunnerMixin(_Runner):
                 self._look_up_rows()
 
     def _check_shape(self, name: str, value: object, shape: Sequence[int]) -> None:
-        req_ids = self.input_batch.req_ids
         hook = f"{type(self.talker).__name__}.{name}"
-        if not isinstance(value, torch.Tensor):
-            raise MalformedType(
-                f"{hook} must return a tensor, got {type(value).__name__} for requests {req_ids}",
-                req_ids,
-            )
-        if value.shape != tuple(shape):
-            raise MalformedShape(
-                f"{hook} must return {list(shape)} for requests {req_ids}, got {list(value.shape)}",
-                req_ids,
-            )
+        check_shape(hook, value, shape, self.input_batch.req_ids)
 
     # -- end ---------------------------------------------------------------------------------
 

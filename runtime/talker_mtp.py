@@ -22,28 +22,36 @@ def check_sampled(sampled: torch.Tensor, req_ids: Sequence[str]) -> None:
         )
 
 
-def check_codes(codes: object, talker: Talker, req_ids: Sequence[str]) -> torch.Tensor:
-    """R16: int64 [rows, Q]. Raises `MalformedType` (a `TypeError`) for another type or rank,
-    `MalformedShape` for another number of rows or codebooks."""
-    name = f"{type(talker).__name__}.post_sample_talker_mtp"
-    if not isinstance(codes, torch.Tensor):
+def check_shape(
+    hook: str, value: object, shape: Sequence[int], req_ids: Sequence[str]
+) -> torch.Tensor:
+    """A hook's result, held to its shape. Raises `MalformedType` (a `TypeError`) if it is no
+    tensor, `MalformedShape` (a `ValueError`) for another shape."""
+    if not isinstance(value, torch.Tensor):
         raise MalformedType(
-            f"{name} must return a tensor, got {type(codes).__name__} for requests {list(req_ids)}",
+            f"{hook} must return a tensor, got {type(value).__name__} for requests {list(req_ids)}",
             req_ids,
         )
-    if codes.dtype != torch.int64 or codes.ndim != 2:
+    if value.shape != tuple(shape):
+        raise MalformedShape(
+            f"{hook} must return {list(shape)} for requests {list(req_ids)}, "
+            f"got {list(value.shape)}",
+            req_ids,
+        )
+    return value
+
+
+def check_codes(codes: object, talker: Talker, req_ids: Sequence[str]) -> torch.Tensor:
+    """R16: int64 [rows, Q]. Raises `MalformedType` for another type or rank, `MalformedShape` for
+    another number of rows or codebooks."""
+    hook = f"{type(talker).__name__}.post_sample_talker_mtp"
+    if isinstance(codes, torch.Tensor) and (codes.dtype != torch.int64 or codes.ndim != 2):
         raise MalformedType(
-            f"{name} must return int64 [rows, Q], got {codes.dtype} {list(codes.shape)} "
+            f"{hook} must return int64 [rows, Q], got {codes.dtype} {list(codes.shape)} "
             f"for requests {list(req_ids)}",
             req_ids,
         )
-    if codes.shape != (len(req_ids), talker.codebooks):
-        raise MalformedShape(
-            f"{name} must return [{len(req_ids)}, {talker.codebooks}] for requests "
-            f"{list(req_ids)}, got {list(codes.shape)}",
-            req_ids,
-        )
-    return codes
+    return check_shape(hook, codes, (len(req_ids), talker.codebooks), req_ids)
 
 
 class GraphCaptureFailed(SpeechError):

@@ -20,11 +20,12 @@ import json
 import os
 import statistics
 import sys
+import tempfile
 import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,14 +33,14 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from omni_speak.models.base import Prompt, Sampling
 from omni_speak.models.registry import MODEL_TYPES, open_model
 from omni_speak.runtime import vllm_setup
-from omni_speak.runtime.cpu_ops import CPU_OP_PRIORITY  # noqa: F401  (registers the kernel)
+from omni_speak.runtime.request import SpeechRequest
 
 PARTS = ("schedule", "prepare", "forward", "sample", "mtp", "snapshot", "hand-off", "build")
 VARIANTS = ("inline", "background", "unseeded", "bare")
 WARM_UP = 15
+TEXT = "The weather is going to be sunny tomorrow morning, or so they say. " * 10
 
 
 @dataclass
@@ -148,18 +149,11 @@ def engine(variant: str, streams: int, bare_directory: Path) -> Iterator[tuple[A
 
 
 def add_requests(variant: str, core: Any, runner: Any, streams: int) -> None:
-    """`streams` requests of endless speech, sampled as Wren's front end asks."""
+    """`streams` requests that outlast the measurement, sampled as Wren's front end asks."""
     from vllm.sampling_params import SamplingParams
     from vllm.v1.request import Request
 
-    prompt = Prompt(
-        token_ids=[0],
-        conditioning={"phonemes": [1] + [5, 9, 14] * 130 + [2], "speed": 1.0},
-        cache_salt="",
-        max_frames=2000,
-        sampling=Sampling(0.6),
-        mtp=Sampling(0.5, 25),
-    )
+    prompt = open_model("wren").front.prepare(SpeechRequest(TEXT))
     for seed in range(streams):
         req_id = uuid.uuid4().hex
         if variant == "bare":
@@ -167,7 +161,11 @@ def add_requests(variant: str, core: Any, runner: Any, streams: int) -> None:
                 request_id=req_id,
                 prompt_token_ids=[0],
                 sampling_params=SamplingParams(
-                    temperature=0.6, seed=seed, max_tokens=2000, ignore_eos=True, detokenize=False
+                    temperature=prompt.sampling.temperature,
+                    seed=seed,
+                    max_tokens=2000,
+                    ignore_eos=True,
+                    detokenize=False,
                 ),
                 pooling_params=None,
                 block_hasher=core.request_block_hasher,
@@ -181,7 +179,6 @@ def add_requests(variant: str, core: Any, runner: Any, streams: int) -> None:
 
 def watch(variant: str, core: Any, runner: Any, stopwatch: Stopwatch) -> None:
     """Put the stopwatch at the step's seams."""
-    from omni_speak.runtime import runner as runner_module
     from omni_speak.runtime.output_builder import OutputBuilder
 
     for name in ("schedule", "update_from_output"):
@@ -198,42 +195,44 @@ def watch(variant: str, core: Any, runner: Any, stopwatch: Stopwatch) -> None:
     stopwatch.wrap(runner, "collect_build", "hand-off")
     stopwatch.wrap(runner.builder, "submit", "hand-off")
     stopwatch.wrap(runner.builder, "_build", "build")
-    take = runner_module.take_snapshot
-    runner_module.take_snapshot = getattr(take, "__wrapped__", take)
-    stopwatch.wrap(runner_module, "take_snapshot", "snapshot")
-    runner_module.take_snapshot.__wrapped__ = getattr(take, "__wrapped__", take)  # type: ignore[attr-defined]
+    stopwatch.wrap(runner, "_snapshot", "snapshot")
 
 
-def without_seeds() -> Iterator[None]:
-    """The MTP's noise from torch's global generator: what seeds are measured against."""
+@contextmanager
+def without_seeds(runner: Any) -> Iterator[None]:
+    """Requests without seeds, the MTP's noise from torch's global generator: what seeds are
+    measured against."""
     from omni_speak.models.wren import talker
+    from omni_speak.runtime import runner as runner_module
 
-    seeded = talker.gumbel_noise
+    noise, keyed = talker.gumbel_noise, runner_module.row_seeds
     talker.gumbel_noise = lambda seeds, *shape: (  # type: ignore[assignment]
         -torch.empty(len(seeds), *shape, device=seeds.device).exponential_().log()
     )
-    yield
-    talker.gumbel_noise = seeded
+    runner_module.row_seeds = lambda seeds, positions: positions  # type: ignore[assignment]
+    runner.model_intermediate_buffer = _Seedless()
+    try:
+        yield
+    finally:
+        talker.gumbel_noise, runner_module.row_seeds = noise, keyed
 
 
 def measure(variant: str, streams: int, steps: int, bare_directory: Path, into: Times) -> None:
-    from omni_speak.runtime import runner as runner_module
-
     stopwatch = Stopwatch()
-    keyed = runner_module.row_seeds
-    patch = contextmanager(without_seeds) if variant == "unseeded" else _unchanged
-    with engine(variant, streams, bare_directory) as (core, runner), patch():
-        if variant == "unseeded":
-            runner_module.row_seeds = lambda seeds, positions: positions  # type: ignore[assignment]
-            runner.model_intermediate_buffer = _Seedless()
+    with (
+        engine(variant, streams, bare_directory) as (core, runner),
+        without_seeds(runner) if variant == "unseeded" else nullcontext(),
+    ):
         add_requests(variant, core, runner, streams)
         watch(variant, core, runner, stopwatch)
         gc.disable()
         for step in range(WARM_UP + steps):
             stopwatch.current.clear()
             begin = time.perf_counter()
-            core.step_fn()
+            _, executed = core.step_fn()
             elapsed = time.perf_counter() - begin
+            if not executed:
+                raise RuntimeError(f"{variant}: step {step} ran nothing; its requests have ended")
             if step >= WARM_UP:
                 into.steps.append(elapsed)
                 parts = split(stopwatch.current)
@@ -241,7 +240,6 @@ def measure(variant: str, streams: int, steps: int, bare_directory: Path, into: 
                 for part, seconds in parts.items():
                     into.parts[part].append(seconds)
         gc.enable()
-        runner_module.row_seeds = keyed
 
 
 class _Seedless(dict[str, Any]):
@@ -249,11 +247,6 @@ class _Seedless(dict[str, Any]):
 
     def __setitem__(self, req_id: str, entry: Any) -> None:
         super().__setitem__(req_id, {**entry, "seed": 0})
-
-
-@contextmanager
-def _unchanged() -> Iterator[None]:
-    yield
 
 
 def split(inside: dict[str, float]) -> dict[str, float]:
@@ -279,10 +272,7 @@ def main(
     output: Annotated[Path | None, typer.Option(help="write the numbers here, as JSON")] = None,
 ) -> None:
     """Measure a step's parts."""
-    import tempfile
-
     MODEL_TYPES["bare"] = "__main__:BareModel"
-    sys.modules.setdefault("__main__", sys.modules[__name__])
     with tempfile.TemporaryDirectory() as directory:
         bare = Path(directory)
         (bare / "config.json").write_text('{"model_type": "bare"}')

@@ -102,10 +102,11 @@ async def test_a_cancelled_request_is_in_no_later_step(tmp_path: Path) -> None:
 
         engine._core.scheduler.schedule, engine._core.step_fn = recorded, gated
         stream = engine.speak(SpeechRequest("cancel me"))
-        async for frame in stream:
+        frames = aiter(stream)
+        async for frame in frames:
             if frame.index == 2:
                 break
-        await asyncio.sleep(0)  # the loop closes the abandoned generator
+        await frames.aclose()  # type: ignore[attr-defined]  # else the loop does, turns later
         go.set()
         await held(engine)
         assert steps[:3] == [{stream.request_id}] * 3

@@ -84,27 +84,20 @@ def test_what_does_not_fit_is_refused_by_size(ends: Ends) -> None:
     assert len(ends[1].receive()) == 1
 
 
-def test_a_consumer_that_stops_reading_is_gone(ends: Ends) -> None:
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [(2000, 4), (1, MAX_UNREAD)],
+    ids=["a ring full", "as many batches as may be unread"],
+)
+def test_a_consumer_that_stops_reading_is_gone(ends: Ends, size: int, count: int) -> None:
     sender, receiver = ends
     process, results = vocoder_process.start(vocoder_process.hang, receiver)
-    sender.send([message(size=4000)])
+    sender.send([message(size=2 * size)])
     assert results.recv() == "read"
-    for _ in range(4):  # a ring full
-        sender.send([message(size=2000)])
+    for _ in range(count):
+        sender.send([message(size=size)])
     with pytest.raises(ConsumerGone, match="read nothing for"):
-        sender.send([message(size=2000)])
-    kill(process)
-
-
-def test_a_consumer_that_never_acknowledges_cannot_fill_the_socket(ends: Ends) -> None:
-    sender, receiver = ends
-    process, results = vocoder_process.start(vocoder_process.hang, receiver)
-    sender.send([message(size=1)])
-    assert results.recv() == "read"
-    for _ in range(MAX_UNREAD):
-        sender.send([message(size=1)])
-    with pytest.raises(ConsumerGone, match="read nothing for"):
-        sender.send([message(size=1)])
+        sender.send([message(size=size)])
     kill(process)
 
 
