@@ -38,7 +38,7 @@ from omni_speak.runtime.errors import (
     NoAudio,
     SpeechError,
 )
-from omni_speak.runtime.frame_clock import FrameClock, capacity
+from omni_speak.runtime.frame_clock import FrameClock
 from omni_speak.runtime.request import (
     MAX_SEED,
     EngineInfo,
@@ -48,6 +48,8 @@ from omni_speak.runtime.request import (
     SpeechResult,
     check_request,
 )
+from omni_speak.runtime.step_times import Stopwatch
+from omni_speak.runtime.tally import Tally
 from omni_speak.runtime.vocoder import End, Vocoder
 
 if TYPE_CHECKING:
@@ -98,13 +100,21 @@ class EngineConfig(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
+class StageStats:
+    """One stage's time in all, and the mean relative error of what was predicted of it."""
+
+    seconds: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Counters since the start, and what is in the engine now.
+    """Counters since the start, and what is in the engine now; times in seconds.
 
     `held` streams are ahead of their listeners; `waiting` ones have no place yet; `capacity` is
-    how many may have one; `step_error` and `vocoder_error` are the time models' mean relative
-    errors; `kv_use` is the share of KV blocks in use; `underruns` are frames that reached their
-    reader after the moment its player needed them.
+    how many may have one; `kv_use` is the share of KV blocks in use; `underruns` are frames that
+    reached their reader after the moment its player needed them; `leads` of the streams that have
+    audio. `stages`: forward (a step but for its MTP), mtp, vocoder.
     """
 
     running: int
@@ -115,11 +125,14 @@ class EngineStats:
     refused_total: int
     frames_total: int
     steps_total: int
+    tokens_total: int
     underruns_total: int
-    step_seconds_total: float
-    step_error: float
-    vocoder_error: float
     kv_use: float
+    leads: Sequence[float]
+    stages: Mapping[str, StageStats]
+    first_audio: Tally
+    lateness: Tally
+    underruns_of_streams: Tally
 
 
 class SpeechEngine:
@@ -138,8 +151,7 @@ class SpeechEngine:
         self._streams: dict[str, SpeechStream] = {}
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._death: BaseException | None = None
-        self._requests = self._frames = self._steps = 0
-        self._step_seconds = 0.0
+        self._requests = self._frames = self._steps = self._tokens = 0
         self._rest = 0.0  # how long there will be nothing to step, unless a command comes
         self._admission = Admission(
             self._capacity,
@@ -187,28 +199,34 @@ class SpeechEngine:
             raise EngineDead(f"the engine is not running: {self._death or 'closed'}")
 
     def stats(self) -> EngineStats:
+        clock = self._clock
         return EngineStats(
             running=self._admission.running,
             waiting=self._admission.waiting,
-            held=self._clock.held,
+            held=clock.held,
             capacity=self._capacity(),
             requests_total=self._requests,
             refused_total=self._admission.refused,
             frames_total=self._frames,
             steps_total=self._steps,
-            underruns_total=self._clock.underruns,
-            step_seconds_total=self._step_seconds,
-            step_error=self._clock.steps.error,
-            vocoder_error=self._vocoder.times.error,
+            tokens_total=self._tokens,
+            underruns_total=clock.underruns,
             kv_use=self._core.scheduler.get_kv_cache_usage(),
+            leads=clock.leads(),
+            stages={
+                "forward": StageStats(clock.forward.seconds, clock.forward.wall.error),
+                "mtp": StageStats(clock.mtp.seconds, clock.mtp.wall.error),
+                "vocoder": StageStats(clock.vocoder.seconds, clock.vocoder.wall.error),
+            },
+            first_audio=clock.first_audio,
+            lateness=clock.lateness,
+            underruns_of_streams=clock.underruns_of_streams,
         )
 
     def _capacity(self) -> int:
         if self.config.max_streams != "auto":
             return self.config.max_streams
-        return capacity(
-            self._clock.steps, self._vocoder.times, self._clock.period, self.config.slots
-        )
+        return self._clock.capacity(self.config.slots)
 
     def speak(self, request: SpeechRequest, *, open_text: bool = False) -> SpeechStream:
         """The frames of one utterance, as an async iterator.
@@ -330,10 +348,14 @@ class SpeechEngine:
             self._make_request = make_request
             self._front = model.front
             self._clock = FrameClock(1 / self.info.frame_rate, time.monotonic)
+            self._stopwatch = Stopwatch(device)
+            self._runner.stopwatch = self._stopwatch
             self._scheduler: FrameClockMixin = self._core.scheduler
             self._vocoder = Vocoder(
                 model.load_codec(),
                 samples_per_frame=self.info.samples_per_frame,
+                stopwatch=self._stopwatch,
+                times=self._clock.vocoder,
                 lead_frames=self.config.lead_frames,
                 deliver=self._send_round,
                 slack=self._clock.slack_at_reader if self.config.ordering == "clock" else None,
@@ -375,14 +397,13 @@ class SpeechEngine:
             self._core.abort_requests([request_id])
             self._finish(request_id, "starved")
         if self.config.ordering == "clock":
-            reserve = self._vocoder.times.predict(len(self._vocoder))
             scheduler = self._scheduler
-            plan = self._clock.plan(scheduler.is_prefilling, reserve, scheduler.is_in_flight)
+            plan = self._clock.plan(scheduler.is_prefilling, scheduler.is_in_flight)
             if not (scheduler.has_work(plan) or self._core.batch_queue):
                 self._rest = self._clock.wake(plan) - self._clock.now()
                 return
             scheduler.next_plan = plan
-        start = self._clock.now()
+        start = self._stopwatch()
         try:
             outputs, executed = self._core.step_fn()
         except ModelFault as fault:
@@ -390,10 +411,12 @@ class SpeechEngine:
             return
         self._core.post_step(executed)
         if executed:
-            seconds = self._clock.now() - start
+            rows, prefill = self._scheduler.last_step
             self._steps += 1
-            self._step_seconds += seconds
-            self._clock.steps.observe(*self._scheduler.last_step, seconds)
+            self._tokens += rows + prefill
+            frames, mtp = self._runner.take_mtp()
+            self._clock.mtp.observe(frames, 0, mtp)
+            self._clock.forward.observe(rows, prefill, self._stopwatch() - start - mtp)
         ends = self._runner.hooks.end_token_ids
         units_of = getattr(self._front, "units_of", _no_units)
         for batch in (outputs or {}).values():

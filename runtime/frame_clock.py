@@ -1,7 +1,7 @@
 """The frame clock: which streams a step serves, and how much prefill it may carry.
 
 Policy is pure: `plan` maps frozen views of the streams to a `Plan`. `FrameClock` keeps the books
-that the views are taken from; `StepTimeModel` says how long a step will take. Times in seconds.
+that the views are taken from, and what is measured by them. Times in seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
+from omni_speak.runtime.step_times import StageTimes, StepTime
+from omni_speak.runtime.tally import Tally
 
 FIRST_AUDIO_TARGET = 0.3
 """A stream without audio yet is as urgent as one that runs dry this long after its arrival."""
@@ -19,56 +20,14 @@ FIRST_AUDIO_TARGET = 0.3
 MIN_PREFILL = 16
 """Prompt tokens that every step may carry, however late the streams are: newcomers get on."""
 
+COMFORT = 0.5
+"""While somebody has less slack than `FIRST_AUDIO_TARGET`, who has more than this sits out."""
+
 HYSTERESIS = 0.5
 """A held stream comes back when its lead is under this share of its bound."""
 
-MAX_LOAD = 0.8
+MAX_LOAD = 0.9
 """Share of a frame's period that admission lets a step and a decode of all streams take."""
-
-
-class StepTimeModel:
-    """seconds ≈ fixed + row × rows + token × prefill tokens, fitted online.
-
-    Least squares with exponential forgetting (the normal equations decay by `1 - 1 / memory` with
-    each observation), drawn to the prior where nothing was seen; never negative.
-    """
-
-    def __init__(
-        self, prior: tuple[float, float, float] = (0.010, 0.0005, 0.0001), memory: int = 200
-    ) -> None:
-        self._prior = np.array(prior)
-        self._decay = 1 - 1 / memory
-        # As if the prior had been seen once, at 8 rows and 64 tokens.
-        self._ridge = np.diag([1.0, 8.0**2, 64.0**2])
-        self._xx = np.zeros((3, 3))
-        self._xy = np.zeros(3)
-        self._weights = self._prior
-        self.error = 0.0
-        """Running mean of |predicted - seen| / seen."""
-
-    def observe(self, rows: int, prefill: int, seconds: float) -> None:
-        self.error += 0.05 * (abs(self.predict(rows, prefill) / seconds - 1) - self.error)
-        x = np.array([1.0, rows, prefill])
-        self._xx = self._decay * self._xx + np.outer(x, x)
-        self._xy = self._decay * self._xy + x * seconds
-        solved = np.linalg.solve(self._xx + self._ridge, self._xy + self._ridge @ self._prior)
-        self._weights = solved.clip(min=0.0)
-
-    def predict(self, rows: int, prefill: int = 0) -> float:
-        fixed, row, token = self._weights
-        return float(fixed + row * rows + token * prefill)
-
-    def rows_within(self, seconds: float) -> int:
-        """How many decode rows fit, at least one."""
-        return max(1, _fitting(seconds - self.predict(0), self._weights[1]))
-
-    def prefill_within(self, seconds: float, rows: int) -> int:
-        """How many prompt tokens fit beside `rows` decode rows."""
-        return max(0, _fitting(seconds - self.predict(rows), self._weights[2]))
-
-
-def _fitting(seconds: float, each: float) -> int:
-    return int(min(seconds / max(each, 1e-9), 1e6))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +79,18 @@ class Plan:
 def plan(
     streams: Sequence[StreamView],
     now: float,
-    model: StepTimeModel,
+    step: StepTime,
     *,
     period: float,
     reserve: float = 0.0,
 ) -> Plan:
-    """Least slack first; who is ahead or starved is left out; no step so long that the stream
-    with the least slack runs dry.
+    """Least slack first; who is ahead or starved is left out, and who is comfortable while others
+    are in haste; no step so long that the stream with the least slack runs dry.
 
-    `period` is a frame's; `reserve` what a frame still takes after its step (the vocoder). A step
-    may take half the least slack (also a held stream's), but its rows always a frame's time, and
-    its prefill half of one: rounds of all streams within a frame are what keeps all in time.
+    `period` is a frame's; `step` a step's expected time; `reserve` what a frame still takes after
+    it (the vocoder). A step may take half the least slack (also a held stream's), but its rows
+    always a frame's time, and its prefill half of one: rounds of all streams within a frame are
+    what keeps all in time.
     """
     slack = [s.slack(now) for s in streams if s.lead is not None and not s.starved]
     allowed = max((min(slack, default=math.inf) - reserve) / 2, period / 2)
@@ -138,23 +98,22 @@ def plan(
     due = sorted(
         (s for s in streams if not s.is_ahead and not s.starved), key=lambda s: s.slack(now)
     )
-    rows = [s.id for s in due if not s.prefilling][: model.rows_within(max(allowed, period))]
+    if due and due[0].slack(now) < FIRST_AUDIO_TARGET:
+        due = [s for s in due if s.slack(now) <= COMFORT]
+    rows = [s.id for s in due if not s.prefilling][: step.rows_within(max(allowed, period))]
     return Plan(
         rows=tuple(rows),
         prefills=tuple(s.id for s in due if s.prefilling),
-        prefill_tokens=max(model.prefill_within(allowed, len(rows)), MIN_PREFILL),
+        prefill_tokens=max(step.prefill_within(allowed, len(rows)), MIN_PREFILL),
         ahead=frozenset(s.id for s in ahead),
         wake=now + min((s.slack(now) - s.release for s in ahead), default=math.inf),
     )
 
 
-def capacity(step: StepTimeModel, vocoder: StepTimeModel, period: float, most: int) -> int:
-    """How many streams can have every frame in time: step and decode of all, one after the other
-    (they share cores and the interpreter), within `MAX_LOAD` of a frame's period."""
-    for streams in range(most, 1, -1):
-        if step.predict(streams) + vocoder.predict(streams) <= MAX_LOAD * period:
-            return streams
-    return 1
+def capacity(frame: StepTime, period: float, most: int) -> int:
+    """How many streams can have every frame in time: the work of a step and a decode of all (they
+    share cores and the interpreter) within `MAX_LOAD` of a frame's period."""
+    return min(frame.rows_within(MAX_LOAD * period), most)
 
 
 @dataclass(slots=True)
@@ -172,6 +131,7 @@ class _Stream:
     held: bool = False
     starved_at: float | None = None
     finished: bool = False
+    underruns: int = 0
     excused: bool = False  # the next late frame is late for want of text
 
     def lead(self, now: float, period: float) -> float | None:
@@ -187,8 +147,17 @@ class FrameClock:
     def __init__(self, period: float, now: Callable[[], float]) -> None:
         self.period = period
         self.now = now
-        self.steps = StepTimeModel()
+        self.forward = StageTimes(StepTime(0.008, 0.0005, 0.0001))
+        """A step but for its MTP."""
+        self.mtp = StageTimes(StepTime(0.004, 0.0006, 0.0))
+        self.vocoder = StageTimes(StepTime(0.004, 0.001, 0.0))
         self.underruns = 0
+        self.first_audio = Tally((0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0))
+        """From a stream's arrival to its first frame."""
+        self.lateness = Tally((-2.0, -1.0, -0.5, -0.2, -0.08, 0.0, 0.08, 0.2, 0.5, 1.0))
+        """When frames after the first came, minus when their players ran dry; negative is early."""
+        self.underruns_of_streams = Tally((0, 1, 2, 5, 10, 50))
+        """One value for each stream that ended."""
         self._streams: dict[str, _Stream] = {}
         self._lock = threading.Lock()
 
@@ -198,6 +167,13 @@ class FrameClock:
     @property
     def held(self) -> int:
         return sum(s.held for s in list(self._streams.values()))
+
+    def leads(self) -> list[float]:
+        """Of all streams that have audio, those at their end included."""
+        now = self.now()
+        with self._lock:
+            leads = [stream.lead(now, self.period) for stream in self._streams.values()]
+        return [lead for lead in leads if lead is not None]
 
     def open(
         self,
@@ -221,7 +197,8 @@ class FrameClock:
     def close(self, stream_id: str) -> None:
         """Twice is harmless."""
         with self._lock:
-            self._streams.pop(stream_id, None)
+            if (stream := self._streams.pop(stream_id, None)) is not None:
+                self.underruns_of_streams.add(stream.underruns)
 
     def extend(self, stream_id: str, units: float) -> None:
         """More text came: `units` more, inf for its end."""
@@ -249,10 +226,16 @@ class FrameClock:
                     continue
                 if stream.start is None:
                     stream.start = now
-                elif (late := now - stream.start - stream.delivered * self.period) > 0:
-                    stream.start += late
-                    self.underruns += not stream.excused
-                    stream.excused = False
+                    self.first_audio.add(now - stream.arrival)
+                else:
+                    late = now - stream.start - stream.delivered * self.period
+                    if not stream.excused:
+                        self.lateness.add(late)
+                    if late > 0:
+                        stream.start += late
+                        stream.underruns += not stream.excused
+                        self.underruns += not stream.excused
+                        stream.excused = False
                 stream.delivered += 1
 
     def slack_at_reader(self, stream_id: str) -> float:
@@ -288,7 +271,6 @@ class FrameClock:
     def plan(
         self,
         prefilling: Callable[[str], bool],
-        reserve: float = 0.0,
         in_flight: Callable[[str], bool] = lambda _: False,
     ) -> Plan:
         """The next step's plan; `prefilling` tells whose prompt is not through, `in_flight` whose
@@ -309,10 +291,18 @@ class FrameClock:
                 for stream_id, s in self._streams.items()
                 if not s.finished
             ]
-            result = plan(views, now, self.steps, period=self.period, reserve=reserve)
+            step = self.forward.wall.time + self.mtp.wall.time
+            reserve = self.vocoder.wall.time.predict(len(views))
+            result = plan(views, now, step, period=self.period, reserve=reserve)
             for stream_id, stream in self._streams.items():
                 stream.held = stream_id in result.ahead
         return result
+
+    def capacity(self, most: int) -> int:
+        """How many streams the measured work leaves room for."""
+        stages = self.forward, self.mtp, self.vocoder
+        frame = sum((stage.work.time for stage in stages), StepTime(0.0, 0.0, 0.0))
+        return capacity(frame, self.period, most)
 
     def wake(self, plan: Plan) -> float:
         """When a plan without work is to be made again: a held stream is due, or a starved one's

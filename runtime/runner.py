@@ -47,6 +47,7 @@ from omni_speak.runtime.payload import split_rows
 from omni_speak.runtime.prefix_cache import OutputPrefixCache
 from omni_speak.runtime.sampling import request_keys, row_seeds
 from omni_speak.runtime.snapshot import StepSnapshot, take_snapshot
+from omni_speak.runtime.step_times import Spent, Stopwatch
 from omni_speak.runtime.talker_mtp import MTPGraphs, check_codes, check_sampled, check_shape
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class SpeechRunnerMixin(_Runner):
     """Set by whoever connects a stage that takes finished requests' KV."""
     output_cache: OutputPrefixCache | None = None
     copy_stream: torch.cuda.Stream | None = None
+    stopwatch: Stopwatch = Stopwatch("cpu")
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         """Seam: after the weights are in, resolve the talker's hooks and make the tables."""
@@ -141,6 +143,7 @@ class SpeechRunnerMixin(_Runner):
         self._outputs: Mapping[str, Any] = {}
         self._execute_raised = False
         self._pending: list[PendingBuild] = []
+        self._mtp_rows, self._mtp_spent = 0, Spent()
         self.on_request_failed: Callable[[str, SpeechError], None] = _log_failure
         self.builder.fail = self._fail
 
@@ -492,7 +495,9 @@ class SpeechRunnerMixin(_Runner):
             sampled = np.flatnonzero(~self.discard_request_mask.np[: len(req_ids)]).tolist()
             if self._failed:
                 sampled = [row for row in sampled if req_ids[row] not in self._failed]
+            start = self.stopwatch()
             tokens, codes = self._make_frames(req_ids, sampled, state.sample_hidden_states)
+            self._mtp_rows, self._mtp_spent = len(sampled), self.stopwatch() - start
         else:  # speculation: several tokens a row, and no model that could make frames of them
             sampled, tokens, codes = [], torch.empty(0, dtype=torch.int64), self._no_codes
         snapshot = self._snapshot(req_ids, sampled, tokens, codes, state)
@@ -693,6 +698,12 @@ class SpeechRunnerMixin(_Runner):
         check_shape(hook, value, shape, self.input_batch.req_ids)
 
     # -- end ---------------------------------------------------------------------------------
+
+    def take_mtp(self) -> tuple[int, Spent]:
+        """The last step's frames and what making them took; asked for after every step."""
+        taken = self._mtp_rows, self._mtp_spent
+        self._mtp_rows, self._mtp_spent = 0, Spent()
+        return taken
 
     def collect_build(self) -> None:
         """Wait for the last step's build; raises what the builder raised."""

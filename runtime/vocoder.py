@@ -7,7 +7,6 @@ reader that stops costs its codes (two bytes each), not its audio; the others go
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,9 +15,9 @@ import numpy as np
 import torch
 
 from omni_speak.models.base import Codec
-from omni_speak.runtime.frame_clock import StepTimeModel
 from omni_speak.runtime.payload import RowOutput
 from omni_speak.runtime.request import FinishReason, Frame
+from omni_speak.runtime.step_times import StageTimes, Stopwatch
 
 MAX_STREAMS_PER_ROUND = 32
 """Bounds a round's time and memory; the streams left out come first in the next."""
@@ -55,21 +54,24 @@ class Vocoder:
         codec: Codec,
         *,
         samples_per_frame: int,
+        stopwatch: Stopwatch,
+        times: StageTimes,
         lead_frames: int,
         deliver: Delivery,
         on_failure: Callable[[BaseException], None],
         slack: Callable[[str], float] | None = None,
     ) -> None:
-        """`slack` tells when a stream's reader runs dry, in seconds from now; without it, streams
-        are decoded by how little their readers have to take."""
+        """`times` learns how long a round takes, by streams in it. `slack` tells when a stream's
+        reader runs dry, in seconds from now; without it, streams are decoded by how little their
+        readers have to take."""
         self._codec = codec
         self._samples = samples_per_frame
         self._lead = lead_frames
         self._deliver = deliver
         self._on_failure = on_failure
         self._slack = slack
-        self.times = StepTimeModel()
-        """How long a round takes, by streams in it."""
+        self._stopwatch = stopwatch
+        self._times = times
         self._streams: dict[str, _Stream] = {}
         self._changed = threading.Condition()
         self._stopping = False
@@ -183,7 +185,7 @@ class Vocoder:
     def _decode(
         self, batch: list[tuple[str, _Stream]], rows: list[RowOutput]
     ) -> list[tuple[str, Frame | End]]:
-        start = time.perf_counter()
+        start = self._stopwatch()
         streams = [stream for _, stream in batch]
         state = [torch.cat(rows) for rows in zip(*(s.state for s in streams), strict=True)]
         codes = torch.from_numpy(np.array([[row.codes] for row in rows], dtype=np.int64))
@@ -195,5 +197,5 @@ class Vocoder:
             index, stream.decoded = stream.decoded, stream.decoded + 1
             pts = index * self._samples
             frames.append((stream_id, Frame(index, row.codes, samples[i], pts, row.token)))
-        self.times.observe(len(batch), 0, time.perf_counter() - start)
+        self._times.observe(len(batch), 0, self._stopwatch() - start)
         return frames

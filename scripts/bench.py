@@ -7,16 +7,19 @@ tick of the clock and counts what comes too late. Prints a table, writes JSON.
 
 from __future__ import annotations
 
+import http.client
 import json
+import math
 import os
 import platform
 import random
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -65,6 +68,8 @@ class Row:
     lateness_p50: float
     lateness_p99: float
     underruns: int
+    loop_p99: float = math.nan
+    loop_max: float = math.nan
 
 
 async def speak(
@@ -96,17 +101,28 @@ async def speak(
 
 
 async def run_clients(
-    server: str, streams: int, seconds: float, max_lead_ms: int | None = None, bulk: int = 0
+    server: str,
+    streams: int,
+    seconds: float,
+    max_lead_ms: int | None = None,
+    bulk: int = 0,
+    stalled: int = 0,
 ) -> list[Utterance]:
     """`streams` clients, each speaking one utterance after the other for about `seconds`; beside
-    them, and not counted, `bulk` that read long texts as fast as they come, as for files."""
+    them, and not counted, `bulk` that read long texts as fast as they come, as for files, and
+    `stalled` that ask for as much and then read nothing."""
     utterances: list[Utterance] = []
 
-    async def read_fast(number: int) -> None:
+    async def read_fast() -> None:
         async with DuplexClient(server) as connection:
             while True:
                 async for _ in connection.speak(" ".join(SENTENCES), max_lead_ms=None):
                     pass
+
+    async def read_nothing() -> None:
+        async with DuplexClient(server) as connection:
+            async for _ in connection.speak(" ".join(SENTENCES * 20)):
+                await anyio.sleep_forever()
 
     async def client(number: int) -> None:
         chance = random.Random(number)
@@ -119,8 +135,10 @@ async def run_clients(
                 utterances.append(await speak(connection, text, seed, max_lead_ms))
 
     async with anyio.create_task_group() as background:
-        for number in range(bulk):
-            background.start_soon(read_fast, number)
+        for _ in range(bulk):
+            background.start_soon(read_fast)
+        for _ in range(stalled):
+            background.start_soon(read_nothing)
         async with anyio.create_task_group() as tasks:
             for number in range(streams):
                 tasks.start_soon(client, number)
@@ -144,7 +162,7 @@ def summarise(streams: int, utterances: list[Utterance]) -> Row:
     )
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ClockRow(Row):
     """One concurrency under one ordering; `cpu` is the server's, in cores."""
 
@@ -160,45 +178,67 @@ def cpu_seconds(pid: int) -> float:
 
 
 async def bench_clock(
-    server: tuple[str, int], ordering: str, concurrencies: list[int], seconds: float, bulk: int
+    servers: dict[str, tuple[str, int]],
+    concurrencies: list[int],
+    seconds: float,
+    bulk: int,
+    rounds: int,
 ) -> list[ClockRow]:
-    """Rising concurrency until the first underrun. Players start at their first packet; the
-    server may run two seconds ahead of them."""
-    address, pid = server
-    await wait_until_ready(address)
+    """Rising concurrency, the orderings by turns, so that both meet the machine's good and bad
+    moments. Players start at their first packet; the server may run two seconds ahead of them."""
+    for address, _ in servers.values():
+        await wait_until_ready(address)
     rows: list[ClockRow] = []
     for streams in concurrencies:
-        start, used = time.perf_counter(), cpu_seconds(pid)
-        utterances = await run_clients(address, streams, seconds, DEFAULT_LEAD_MS, bulk)
-        cpu = (cpu_seconds(pid) - used) / (time.perf_counter() - start)
-        row = summarise(streams, utterances)
-        rows.append(ClockRow(**asdict(row), ordering=ordering, bulk=bulk, cpu=cpu))
-        print(
-            f"{ordering:>8} {bulk:>5} {streams:>7} {row.utterances:>5} {row.ttfa_p50:>9.0f} "
-            f"{row.ttfa_p95:>6.0f} {row.lateness_p99:>9.0f} {row.underruns:>9} {cpu:>5.2f}",
-            flush=True,
-        )
-        if row.underruns:
-            break
+        spoken: dict[str, list[Utterance]] = {ordering: [] for ordering in servers}
+        used = dict.fromkeys(servers, 0.0)
+        time_of = dict.fromkeys(servers, 0.0)
+        for _ in range(rounds):
+            for ordering, (address, pid) in servers.items():
+                start, before = time.perf_counter(), cpu_seconds(pid)
+                spoken[ordering] += await run_clients(
+                    address, streams, seconds, DEFAULT_LEAD_MS, bulk
+                )
+                used[ordering] += cpu_seconds(pid) - before
+                time_of[ordering] += time.perf_counter() - start
+        for ordering, utterances in spoken.items():
+            row = summarise(streams, utterances)
+            cpu = used[ordering] / time_of[ordering]
+            rows.append(ClockRow(**asdict(row), ordering=ordering, bulk=bulk, cpu=cpu))
+            print(
+                f"{ordering:>8} {bulk:>5} {streams:>7} {row.utterances:>5} {row.ttfa_p50:>9.0f} "
+                f"{row.ttfa_p95:>6.0f} {row.lateness_p99:>9.0f} {row.underruns:>9} {cpu:>5.2f}",
+                flush=True,
+            )
     return rows
 
 
 def compare_orderings(
-    model: str, concurrencies: list[int], seconds: float, bulks: list[int]
+    model: str, concurrencies: list[int], seconds: float, bulks: list[int], rounds: int
 ) -> list[ClockRow]:
-    """The frame clock, and vLLM's own order beside it, each on a fresh server."""
+    """The frame clock, and vLLM's own order beside it, each on a server of its own."""
     print(
         f"{'ordering':>8} {'bulk':>5} {'streams':>7} {'utts':>5} {'TTFA p50':>9} {'p95':>6} "
         f"{'late p99':>9} {'underruns':>9} {'cpu':>5}   (ms; cores)"
     )
     rows: list[ClockRow] = []
-    for bulk in bulks:
-        for ordering in ("clock", "arrival"):
-            with own_server(model, "--ordering", ordering, "--max-streams", "64") as server:
-                rows += anyio.run(bench_clock, server, ordering, concurrencies, seconds, bulk)
-            clean = [row for row in rows if (row.ordering, row.bulk) == (ordering, bulk)]
-            best = max((row.streams for row in clean if not row.underruns), default=0)
-            print(f"{ordering}, {bulk} bulk readers: {best} clean streams", flush=True)
+    with ExitStack() as stack:
+        servers = {
+            ordering: stack.enter_context(
+                own_server(model, "--ordering", ordering, "--max-streams", "64")
+            )
+            for ordering in ("clock", "arrival")
+        }
+        for bulk in bulks:
+            rows += anyio.run(bench_clock, servers, concurrencies, seconds, bulk, rounds)
+            for ordering in servers:
+                unclean = {
+                    row.streams
+                    for row in rows
+                    if (row.ordering, row.bulk) == (ordering, bulk) and row.underruns
+                }
+                clean = [n for n in concurrencies if n < min(unclean, default=n + 1)]
+                print(f"{ordering}, {bulk} bulk readers: {max(clean, default=0)} clean streams")
     return rows
 
 
@@ -228,20 +268,51 @@ async def wait_until_ready(server: str) -> None:
                 await anyio.sleep(0.2)
 
 
-async def bench(server: str, concurrencies: list[int], seconds: float) -> list[Row]:
+def metrics(server: str) -> dict[str, float]:
+    """A server's `/metrics`, by name and labels."""
+    if server.startswith("unix:"):
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(server.removeprefix("unix:"))
+    else:
+        connection = http.client.HTTPConnection(server.removeprefix("http://"))
+    with closing(connection):
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+    pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in pairs}
+
+
+def loop_lag(before: dict[str, float], after: dict[str, float]) -> tuple[float, float]:
+    """The event loop's lag between two readings: bounds on its p99 and its maximum, in ms."""
+    prefix = "omni_speak_loop_lag_seconds_bucket{le="
+    counts = {
+        float(name.removeprefix(prefix).strip('"}')): value - before.get(name, 0.0)
+        for name, value in after.items()
+        if name.startswith(prefix)
+    }
+    total = max(counts.values())
+    p99 = min(bound for bound, count in counts.items() if count >= 0.99 * total)
+    return 1000 * p99, 1000 * min(bound for bound, count in counts.items() if count == total)
+
+
+async def bench(server: str, concurrencies: list[int], seconds: float, stalled: int) -> list[Row]:
     await wait_until_ready(server)
     print(
         f"{'streams':>7} {'utts':>5} {'TTFA p50':>9} {'p95':>6} {'RTF p50':>8} "
-        f"{'late p50':>9} {'p99':>7} {'underruns':>9}   (ms)"
+        f"{'late p50':>9} {'p99':>7} {'underruns':>9} {'loop p99':>9} {'max':>6}   (ms)"
     )
     rows = []
     for streams in concurrencies:
-        row = summarise(streams, await run_clients(server, streams, seconds))
+        before = metrics(server)
+        row = summarise(streams, await run_clients(server, streams, seconds, stalled=stalled))
+        row.loop_p99, row.loop_max = loop_lag(before, metrics(server))
         rows.append(row)
         print(
             f"{row.streams:>7} {row.utterances:>5} {row.ttfa_p50:>9.0f} {row.ttfa_p95:>6.0f} "
             f"{row.rtf_p50:>8.3f} {row.lateness_p50:>9.0f} {row.lateness_p99:>7.0f} "
-            f"{row.underruns:>9}",
+            f"{row.underruns:>9} {'<=' + format(row.loop_p99, '.0f'):>9} "
+            f"{'<=' + format(row.loop_max, '.0f'):>6}",
             flush=True,
         )
     return rows
@@ -265,6 +336,8 @@ def main(
     bulk: Annotated[
         str, typer.Option(help="With --clock: readers for files beside the streams, with commas.")
     ] = "0,4",
+    rounds: Annotated[int, typer.Option(help="With --clock: how often each takes its turn.")] = 3,
+    stalled: Annotated[int, typer.Option(help="Clients beside the streams that stop reading.")] = 0,
     server: Annotated[str | None, typer.Option(help="Measure this server instead.")] = None,
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("build/bench.json"),
 ) -> None:
@@ -272,12 +345,14 @@ def main(
     concurrencies = [int(part) for part in streams.split(",")]
     rows: Sequence[Row]
     if clock:
-        rows = compare_orderings(model, concurrencies, seconds, [int(b) for b in bulk.split(",")])
+        rows = compare_orderings(
+            model, concurrencies, seconds, [int(b) for b in bulk.split(",")], rounds
+        )
     elif server is not None:
-        rows = anyio.run(bench, server, concurrencies, seconds)
+        rows = anyio.run(bench, server, concurrencies, seconds, stalled)
     else:
         with own_server(model) as (address, _):
-            rows = anyio.run(bench, address, concurrencies, seconds)
+            rows = anyio.run(bench, address, concurrencies, seconds, stalled)
     out.parent.mkdir(parents=True, exist_ok=True)
     result = {"machine": machine(), "command": sys.argv, "rows": [asdict(row) for row in rows]}
     out.write_text(json.dumps(result, indent=2) + "\n")

@@ -62,7 +62,8 @@ async def measure(ordering: str) -> None:
 
             async def count(text: str, frames: int, firsts: list[float]) -> None:
                 nonlocal underruns
-                underruns += await play(engine, text, frames, firsts)
+                late = await play(engine, text, frames, firsts)
+                underruns += late
 
             # The time model sees prompts, as it has in a server that runs for a while.
             for tokens in (100, 400, 800):

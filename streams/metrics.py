@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
-from omni_speak.streams.speaking import Engine
+from omni_speak.streams.speaking import Engine, Tally
 
 _FIRST_AUDIO_BUCKETS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 
@@ -38,6 +43,13 @@ class Metrics:
             registry=self._registry,
         )
 
+        self.loop_lag = Histogram(
+            "omni_speak_loop_lag_seconds",
+            "How late the event loop wakes who asked to be woken",
+            buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2),
+            registry=self._registry,
+        )
+
     def render(self) -> bytes:
         return generate_latest(self._registry)
 
@@ -46,7 +58,7 @@ class _EngineCollector(Collector):
     def __init__(self, engine: Callable[[], Engine | None]) -> None:
         self._engine = engine
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         engine = self._engine()
         alive = engine is not None and engine.alive
         yield GaugeMetricFamily("omni_speak_engine_alive", "1 while the engine runs", value=alive)
@@ -75,9 +87,38 @@ class _EngineCollector(Collector):
             "Mean relative error of predicted times",
             labels=["stage"],
         )
-        errors.add_metric(["step"], stats.step_error)
-        errors.add_metric(["vocoder"], stats.vocoder_error)
+        seconds = CounterMetricFamily(
+            "omni_speak_engine_stage_seconds", "Time spent, by stage of a step", labels=["stage"]
+        )
+        for name, stage in stats.stages.items():
+            errors.add_metric([name], stage.error)
+            seconds.add_metric([name], stage.seconds)
         yield errors
+        yield seconds
+        leads = GaugeMetricFamily(
+            "omni_speak_engine_lead_seconds",
+            "Generated minus heard, over the streams that have audio",
+            labels=["of"],
+        )
+        if stats.leads:
+            leads.add_metric(["least"], min(stats.leads))
+            leads.add_metric(["mean"], sum(stats.leads) / len(stats.leads))
+        yield leads
+        yield _histogram(
+            "omni_speak_engine_first_audio_seconds",
+            "From a stream's arrival at the engine to its first frame",
+            stats.first_audio,
+        )
+        yield _histogram(
+            "omni_speak_engine_frame_lateness_seconds",
+            "When frames came minus when their players ran dry; negative is early",
+            stats.lateness,
+        )
+        yield _histogram(
+            "omni_speak_engine_stream_underruns",
+            "Underruns of each stream that ended",
+            stats.underruns_of_streams,
+        )
         yield CounterMetricFamily(
             "omni_speak_engine_underruns",
             "Frames that came after their player needed them",
@@ -87,12 +128,18 @@ class _EngineCollector(Collector):
             "omni_speak_engine_refusals", "Requests refused", value=stats.refused_total
         )
         yield CounterMetricFamily(
-            "omni_speak_engine_step_seconds", "Time in steps", value=stats.step_seconds_total
-        )
-        yield CounterMetricFamily(
             "omni_speak_engine_frames", "Frames generated", value=stats.frames_total
         )
         yield CounterMetricFamily(
             "omni_speak_engine_requests", "Requests accepted", value=stats.requests_total
         )
+        yield CounterMetricFamily(
+            "omni_speak_engine_tokens", "Tokens stepped, prompts included", value=stats.tokens_total
+        )
         yield CounterMetricFamily("omni_speak_engine_steps", "Steps run", value=stats.steps_total)
+
+
+def _histogram(name: str, documentation: str, tally: Tally) -> HistogramMetricFamily:
+    return HistogramMetricFamily(
+        name, documentation, buckets=list(tally.buckets()), sum_value=tally.sum
+    )

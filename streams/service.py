@@ -20,7 +20,12 @@ logger = logging.getLogger(__name__)
 
 EngineFactory = Callable[[], AbstractAsyncContextManager[Engine]]
 
-WARM_UP_TEXT = "Ready to speak."
+LOOP_PROBE_S = 0.05
+
+WARM_UP_TEXT = "Ready."
+WARM_UP_STREAMS = (1, 16)
+"""One, so that whatever is made on first use is made; many at once, so that the engine has seen
+what a step of many costs before it promises anything."""
 
 
 class Unavailable(SpeechError):
@@ -73,6 +78,14 @@ class Service:
             # Told, not cancelled, so that the engine can join its threads.
             self._stop.set()
 
+    async def _watch_loop(self) -> None:
+        """How late the event loop wakes who asked to be woken: so long every frame waits there."""
+        due = anyio.current_time()
+        while True:
+            due = max(due + LOOP_PROBE_S, anyio.current_time())
+            await anyio.sleep_until(due)
+            self.metrics.loop_lag.observe(anyio.current_time() - due)
+
     async def _run_engine(self) -> None:
         try:
             # In a thread: importing torch takes seconds, and /healthz is to answer meanwhile.
@@ -80,18 +93,28 @@ class Service:
             if self._stop.is_set():
                 return
             async with context as engine:
-                async for _ in speak_text(engine, WARM_UP_TEXT):
-                    pass
+                for streams in WARM_UP_STREAMS:
+                    async with anyio.create_task_group() as tasks:
+                        for _ in range(min(streams, engine.stats().capacity)):
+                            tasks.start_soon(_warm_up, engine)
                 self.engine = engine
                 self.ready.set()
                 logger.info("ready: %s", engine.info.model)
-                await self._stop.wait()
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._watch_loop)
+                    await self._stop.wait()
+                    tasks.cancel_scope.cancel()
         except Exception as error:  # noqa: BLE001  whatever kept it from starting is reported
             self.failure = error
             self.failed.set()
             logger.error("the engine stopped: %s: %s", type(error).__name__, error)
         finally:
             self.engine = None
+
+
+async def _warm_up(engine: Engine) -> None:
+    async for _ in speak_text(engine, WARM_UP_TEXT):
+        pass
 
 
 class Activity:

@@ -7,7 +7,15 @@ imports torch or vLLM until somebody starts a real one.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
@@ -35,6 +43,19 @@ class SpeechStream(Protocol):
     def __aiter__(self) -> AsyncIterator[Frame]: ...
 
 
+class Tally(Protocol):
+    @property
+    def sum(self) -> float: ...
+    def buckets(self) -> Iterable[tuple[str, int]]: ...
+
+
+class StageStats(Protocol):
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def error(self) -> float: ...
+
+
 class EngineStats(Protocol):
     @property
     def running(self) -> int: ...
@@ -47,21 +68,27 @@ class EngineStats(Protocol):
     @property
     def steps_total(self) -> int: ...
     @property
+    def tokens_total(self) -> int: ...
+    @property
     def held(self) -> int: ...
     @property
     def capacity(self) -> int: ...
     @property
     def kv_use(self) -> float: ...
     @property
-    def step_error(self) -> float: ...
-    @property
-    def vocoder_error(self) -> float: ...
-    @property
     def underruns_total(self) -> int: ...
     @property
     def refused_total(self) -> int: ...
     @property
-    def step_seconds_total(self) -> float: ...
+    def leads(self) -> Sequence[float]: ...
+    @property
+    def stages(self) -> Mapping[str, StageStats]: ...
+    @property
+    def first_audio(self) -> Tally: ...
+    @property
+    def lateness(self) -> Tally: ...
+    @property
+    def underruns_of_streams(self) -> Tally: ...
 
 
 class Engine(Protocol):

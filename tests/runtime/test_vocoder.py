@@ -15,6 +15,7 @@ from omni_speak.models.wren.codec import Codec
 from omni_speak.models.wren.config import WrenConfig
 from omni_speak.runtime.payload import NO_FRAME, RowOutput
 from omni_speak.runtime.request import Frame
+from omni_speak.runtime.step_times import StageTimes, StepTime, Stopwatch
 from omni_speak.runtime.vocoder import End, Vocoder
 
 SAMPLES = 1920
@@ -55,6 +56,8 @@ def heard() -> Heard:
 def vocoder(codec: Codec, heard: Heard) -> Iterator[Vocoder]:
     vocoder = Vocoder(
         codec,
+        stopwatch=Stopwatch("cpu"),
+        times=StageTimes(StepTime(0.004, 0.001, 0.0)),
         samples_per_frame=SAMPLES,
         lead_frames=1000,
         deliver=heard.queue.put,
@@ -148,6 +151,8 @@ def test_a_failing_codec_is_reported(codec: Codec, heard: Heard) -> None:
 
     vocoder = Vocoder(
         Broken(),
+        stopwatch=Stopwatch("cpu"),
+        times=StageTimes(StepTime(0.004, 0.001, 0.0)),
         samples_per_frame=SAMPLES,
         lead_frames=1,
         deliver=heard.queue.put,
@@ -165,6 +170,8 @@ def test_who_runs_dry_first_is_decoded_first(codec: Codec, heard: Heard) -> None
     slack = {"relaxed": 1.5, "tight": 0.03, "late": -0.2}
     vocoder = Vocoder(
         codec,
+        stopwatch=Stopwatch("cpu"),
+        times=StageTimes(StepTime(0.004, 0.001, 0.0)),
         samples_per_frame=SAMPLES,
         lead_frames=10,
         deliver=heard.queue.put,

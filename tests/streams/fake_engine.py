@@ -12,8 +12,8 @@ import asyncio
 import hashlib
 import itertools
 import re
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -27,6 +27,8 @@ from omni_speak.runtime.request import (
     SpeechResult,
     check_request,
 )
+from omni_speak.runtime.tally import Tally
+from omni_speak.streams.speaking import StageStats
 
 SAMPLES = 1920
 INFO = EngineInfo(
@@ -53,11 +55,14 @@ class FakeStats:
     held: int = 0
     capacity: int = 64
     kv_use: float = 0.0
-    step_error: float = 0.0
-    vocoder_error: float = 0.0
     underruns_total: int = 0
     refused_total: int = 0
-    step_seconds_total: float = 0.0
+    tokens_total: int = 0
+    leads: tuple[float, ...] = ()
+    stages: Mapping[str, StageStats] = field(default_factory=dict)
+    first_audio: Tally = field(default_factory=lambda: Tally((0.1,)))
+    lateness: Tally = field(default_factory=lambda: Tally((0.0,)))
+    underruns_of_streams: Tally = field(default_factory=lambda: Tally((0,)))
 
 
 class FakeEngine:

@@ -19,6 +19,7 @@ import pytest
 from omni_speak.runtime.errors import ModelNotFound
 from omni_speak.streams.client import ConnectionLost, DuplexClient, ServerError
 from omni_speak.streams.server import serve
+from omni_speak.streams.service import WARM_UP_STREAMS
 from tests.streams.conftest import Running, serving
 from tests.streams.fake_engine import FakeEngine
 
@@ -39,7 +40,7 @@ class SlowEngine(FakeEngine):
         return await super().__aenter__()
 
 
-async def test_alive_while_starting_ready_after_the_warm_up() -> None:
+async def test_D23_alive_while_starting_ready_after_the_warm_up() -> None:
     engine, stop, ready, listening = SlowEngine(), anyio.Event(), anyio.Event(), anyio.Event()
     urls: list[str] = []
 
@@ -74,7 +75,7 @@ async def test_alive_while_starting_ready_after_the_warm_up() -> None:
             engine.go.set()
             await ready.wait()
             assert (await http.get("/readyz")).status_code == 200
-            assert engine.requests == 1
+            assert engine.requests == sum(WARM_UP_STREAMS)
             engine.alive = False
             dead = await http.get("/readyz")
             assert (dead.status_code, dead.json()["reason"]) == (503, "the engine died")
@@ -169,7 +170,7 @@ async def until_draining(url: str) -> None:
                 continue
 
 
-async def test_sigterm_lets_live_streams_finish() -> None:
+async def test_D22_sigterm_lets_live_streams_finish() -> None:
     with server_process(drain_s=10) as (process, url):
         async with DuplexClient(url) as client:
             speech = client.speak("#frames=400")
@@ -183,7 +184,7 @@ async def test_sigterm_lets_live_streams_finish() -> None:
         assert await ended(process) == 0
 
 
-async def test_sigterm_ends_endless_streams_at_the_limit_with_a_reason() -> None:
+async def test_D22_sigterm_ends_endless_streams_at_the_limit_with_a_reason() -> None:
     with server_process(drain_s=0.3) as (process, url):
         async with (
             DuplexClient(url) as client,
@@ -210,14 +211,14 @@ async def test_sigterm_ends_endless_streams_at_the_limit_with_a_reason() -> None
         assert "Traceback" not in process.stderr.read()
 
 
-async def test_an_idle_connection_does_not_hold_up_the_end() -> None:
+async def test_D22_an_idle_connection_does_not_hold_up_the_end() -> None:
     with server_process(drain_s=10) as (process, url):
         async with DuplexClient(url):
             process.send_signal(signal.SIGINT)
             assert await ended(process) == 0
 
 
-async def test_a_second_signal_ends_it_at_once() -> None:
+async def test_D22_a_second_signal_ends_it_at_once() -> None:
     with server_process(drain_s=60) as (process, url):
         async with DuplexClient(url) as client:
             frames = client.speak("#endless").__aiter__()
