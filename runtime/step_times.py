@@ -76,7 +76,8 @@ class TimeFit:
         self._xx = self._decay * self._xx + np.outer(x, x)
         self._xy = self._decay * self._xy + x * seconds
         solved = np.linalg.solve(self._xx + self._ridge, self._xy + self._ridge @ self._prior)
-        self.time = StepTime(*solved.clip(min=0.0).tolist(), max(self.time.seen, prefill))
+        fixed, row, token = solved.clip(min=0.0).tolist()
+        self.time = StepTime(fixed, row, token, max(self.time.seen, prefill))
 
 
 @dataclass(frozen=True, slots=True)
