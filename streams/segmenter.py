@@ -23,6 +23,9 @@ _UNFINISHED = re.compile(
 )
 _ACRONYM = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")
 _CLAUSE = re.compile(r"[,;:，；：、—]\s|[，；：、—]")
+_SPACE = re.compile(r"[ \t\n]")
+_SPAN = re.compile(r"""`[^`\n]*`|\[[^\[\]\n]*\](?:\([^()\n]*\)|(?![(]))|<[A-Za-z/!][^<>\n]*>""")
+_SPAN_OPEN = re.compile(r"`|\[|\]\(|<[A-Za-z/!]")
 
 # Never the end of a sentence: what they name follows.
 _LEADING = frozenset(
@@ -43,8 +46,9 @@ class Segmenter:
     after its last clause mark, else at its last space.
     """
 
-    def __init__(self, max_chars: int = 300) -> None:
+    def __init__(self, max_chars: int = 300, first_chars: int = 60) -> None:
         self._max_chars = max_chars
+        self._first_chars: int | None = first_chars  # None once the first segment is out
         self._buffer = ""
 
     def push(self, text: str) -> list[str]:
@@ -68,6 +72,7 @@ class Segmenter:
 
     def _take(self, cut: int) -> str:
         segment, self._buffer = self._buffer[:cut].rstrip(), self._buffer[cut:].lstrip()
+        self._first_chars = None
         return segment
 
     def _next_cut(self) -> int | None:
@@ -76,28 +81,49 @@ class Segmenter:
         settled = len(text)
         if unfinished := _UNFINISHED.search(text, max(0, len(text) - _LOOKAHEAD)):
             settled = unfinished.start()
-        for match in _BOUNDARY.finditer(text, 0, len(text)):
-            if match.start() >= min(settled, limit):
+        clause = self._first_clause()
+        for match in _BOUNDARY.finditer(text):
+            if match.start() >= min(settled, limit, clause):
                 break
             if match.end() <= limit and _ends_sentence(text, match):
                 return match.end()
+        if clause < settled:
+            return clause
         # Every boundary that could still fall within the limit must have been seen.
         if len(text) > limit + _LOOKAHEAD:
             return self._long_cut()
         return None
 
+    def _first_clause(self) -> int:
+        """Where the first segment may end before its sentence does; past all text if nowhere."""
+        if self._first_chars is not None:
+            for clause in _CLAUSE.finditer(self._buffer, self._first_chars, self._max_chars):
+                if not _inside_markup(self._buffer, clause.end()):
+                    return clause.end()
+        return len(self._buffer)
+
     def _long_cut(self) -> int:
         window = self._buffer[: self._max_chars]
         floor = self._max_chars // 3
-        if clauses := list(_CLAUSE.finditer(window, floor)):
-            return clauses[-1].end()
-        space = max((window.rfind(c, floor) for c in " \t\n"), default=-1)
-        return space + 1 if space > 0 else self._max_chars
+        clauses = [match.end() for match in _CLAUSE.finditer(window, floor)]
+        spaces = [match.end() for match in _SPACE.finditer(window, max(floor, 1))]
+        for cut in [*reversed(clauses), *reversed(spaces)]:
+            if not _inside_markup(window, cut):
+                return cut
+        return max(clauses, default=max(spaces, default=self._max_chars))
+
+
+def _inside_markup(text: str, at: int) -> bool:
+    """Whether a link, a code span or a tag is open at `at`; none goes on in another line."""
+    line = text[text.rfind("\n", 0, at) + 1 : at]
+    return _SPAN_OPEN.search(_SPAN.sub("", line)) is not None
 
 
 def _ends_sentence(text: str, match: re.Match[str]) -> bool:
     """Whether a boundary, with a character after it in `text`, ends a sentence."""
     stop, close, gap = match["stop"], match["close"], match["gap"]
+    if _inside_markup(text, match.end()):
+        return False
     if stop is None or gap.count("\n") > 1 or len(gap) == 8:
         return True
     following = text[match.end()]
@@ -112,6 +138,6 @@ def _ends_sentence(text: str, match: re.Match[str]) -> bool:
         return following.isupper()
     if (len(word) == 1 and word.isalpha()) or _ACRONYM.fullmatch(word):
         return False
-    if word.isdigit() and match.start() == len(word):
+    if word.isdigit() and text[: match.start() - len(word)].rstrip(" \t")[-1:] in ("", "\n"):
         return False  # "1. First" counts a list
     return not (close and following.islower())

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from omni_speak.models.wren.text.markup import plain_text
 from omni_speak.streams.segmenter import Segmenter
 
 TEA = "Dr. Ng paid $6.25 at 8 a.m. for 47.2 grams, e.g. tea. Then she left."
@@ -70,12 +71,71 @@ def test_a_long_sentence_is_cut_at_clauses_then_spaces_then_anywhere() -> None:
     assert [len(s) for s in segments("x" * 250, max_chars=100)] == [100, 100, 50]
 
 
-ALPHABET = st.sampled_from([*"aAbZ19 ...!?\n,;\"')(…。！—", "Dr", "e.g", "a.m", "        "])
+def test_the_first_segment_may_end_at_a_clause_and_later_ones_do_not() -> None:
+    text = (
+        "When the long winter was over and the snow had melted at last, they opened the door, "
+        "and went out. When the long summer was over and the heat had gone at last, they left."
+    )
+    assert (
+        segments(text)
+        == segments(*text)
+        == [
+            "When the long winter was over and the snow had melted at last,",
+            "they opened the door, and went out.",
+            "When the long summer was over and the heat had gone at last, they left.",
+        ]
+    )
+
+
+MARKED_UP = [
+    "See [the site. It is new](https://example.org/a. B), please. Then go.",
+    "Run `make it. Now` twice. Then stop.",
+    'Use <a title="One. Two">this. Link</a> here. Done.',
+    "## Plan\n- **first** item\n1. `code` here\n| a | b |\n[site](https://example.org)\nDone ✅",
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    list(
+        zip(
+            MARKED_UP,
+            [
+                ["See [the site. It is new](https://example.org/a. B), please.", "Then go."],
+                ["Run `make it. Now` twice.", "Then stop."],
+                ['Use <a title="One. Two">this.', "Link</a> here.", "Done."],
+                [MARKED_UP[3]],
+            ],
+            strict=True,
+        )
+    ),
+)
+def test_markup_is_not_cut(text: str, expected: list[str]) -> None:
+    assert segments(text) == segments(*text) == expected
+
+
+def spoken(pieces: list[str]) -> list[str]:
+    return " ".join(plain_text(piece)[0] for piece in pieces).replace(" . ", " ").split()
+
+
+@pytest.mark.parametrize("text", MARKED_UP)
+def test_markup_means_the_same_in_segments_as_in_the_whole(text: str) -> None:
+    assert spoken(segments(*text)) == spoken([text])
+
+
+def test_markup_that_never_closes_ends_with_its_line() -> None:
+    assert segments("A [bee. See.\nDee. Eee.") == ["A [bee. See.", "Dee.", "Eee."]
+
+
+PUNCTUATION = "aAbZ19 ...!?\n,;\"')(…。！—"
+MARKUP = ["`", "[", "](", "<a"]
+ALPHABET = st.sampled_from([*PUNCTUATION, *MARKUP, "Dr", "e.g", "a.m", "        "])
 texts = st.lists(ALPHABET, max_size=80).map("".join)
 
 
-@given(texts | st.text(max_size=60), st.data(), st.integers(20, 60))
+@given(texts | st.text(max_size=60), st.data(), st.integers(20, 80))
 @example("." * 90 + " A", None, 40)
+@example("x" * 60 + ", y. [" + "z, " * 40, None, 80)
 def test_any_chunking_gives_the_same_segments(
     text: str, data: st.DataObject | None, max_chars: int
 ) -> None:
