@@ -133,10 +133,35 @@ def serve(
         Literal["clock", "arrival"],
         typer.Option(help="arrival is vLLM's own order, to compare with."),
     ] = "clock",
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Let in only who has one of these tokens, one a line; else those of "
+            "OMNI_SPEAK_TOKENS, divided by commas; else everybody.",
+        ),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="Another site whose pages may connect; * is any."),
+    ] = None,
+    connections_per_token: Annotated[
+        int, typer.Option(min=1, help="Connections and requests at the same time.")
+    ] = 64,
+    text_rate: Annotated[
+        float, typer.Option(min=1, help="Characters a second that a token may send.")
+    ] = 20_000,
+    tls_cert: Annotated[Path | None, typer.Option(help="Serve TLS with this certificate.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
+    tls_self_signed: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Serve TLS with a certificate made and kept here."),
+    ] = None,
 ) -> None:
     """Serve HTTP and websockets."""
     import anyio
 
+    from omni_speak.streams.access import Policy, read_tokens, self_signed
     from omni_speak.streams.server import engine_factory
     from omni_speak.streams.server import serve as run_server
 
@@ -148,7 +173,24 @@ def serve(
     factory = engine_factory(
         model=model, max_streams=streams, max_queue=max_queue, ordering=ordering
     )
-    anyio.run(lambda: run_server(factory, host=host, port=port, uds=uds))
+    try:
+        policy = Policy(
+            tokens=read_tokens(tokens),
+            origins=tuple(allow_origin or ()),
+            connections=connections_per_token,
+            text_rate=text_rate,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--tokens") from None
+    if (tls_cert is None) != (tls_key is None) or (tls_cert and tls_self_signed):
+        raise typer.BadParameter(
+            "takes both --tls-cert and --tls-key, or neither and --tls-self-signed",
+            param_hint="TLS",
+        )
+    tls = (tls_cert, tls_key) if tls_cert and tls_key else None
+    if tls_self_signed is not None:
+        tls = self_signed(tls_self_signed, host)
+    anyio.run(lambda: run_server(factory, host=host, port=port, uds=uds, policy=policy, tls=tls))
     leave(0)
 
 

@@ -162,9 +162,10 @@ class _Container:
             self._out, "w", format=muxer, options={**options, "flush_packets": "1"}
         )
         self._stream: Any = self._file.add_stream(_CODECS[format], rate=rate)
-        _configure(self._stream.codec_context, rate)
-        self._stream.codec_context.open()
-        self._block = self._stream.codec_context.frame_size or rate // 50
+        codec: Any = self._stream.codec_context
+        _configure(codec, rate)
+        codec.open()
+        self._block: int = codec.frame_size or rate // 50
         self._file.start_encoding()
         self._waiting = np.empty(0, np.float32)
         self._samples = 0

@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from omni_speak.runtime.errors import SpeechError
+from omni_speak.streams.access import Access, Policy
 from omni_speak.streams.dialects import openai_speech
 from omni_speak.streams.dialects.openai_speech import error_response, openai_error
 from omni_speak.streams.protocol import SUBPROTOCOL, Limits
@@ -51,7 +52,11 @@ def engine_factory(**config: Any) -> EngineFactory:
 
 
 def create_app(
-    factory: EngineFactory, *, limits: Limits | None = None, send_timeout: float = 60.0
+    factory: EngineFactory,
+    *,
+    limits: Limits | None = None,
+    policy: Policy | None = None,
+    send_timeout: float = 60.0,
 ) -> Starlette:
     """The app around the engine that `factory` makes; its `state.service` is a Service.
 
@@ -80,6 +85,7 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service = service
+    app.add_middleware(Access, policy=policy or Policy())
     app.add_middleware(_Counted, activity=service.activity)
     return app
 
@@ -232,6 +238,8 @@ async def serve(
     port: int = 8080,
     uds: str | Path | None = None,
     limits: Limits | None = None,
+    policy: Policy | None = None,
+    tls: tuple[Path, Path] | None = None,
     idle_timeout_s: float | None = None,
     drain_s: float = 10.0,
     send_timeout: float = 60.0,
@@ -239,26 +247,31 @@ async def serve(
     on_ready: Callable[[], None] = lambda: None,
     stop: anyio.Event | None = None,
 ) -> None:
-    """Serve on `host`:`port` (0 for any free one), or on the Unix socket `uds`, mode 0600.
+    """Serve on `host`:`port` (0 for any free one), or on the Unix socket `uds`, mode 0600; over TLS
+    with the files of a certificate and its key.
 
     Shuts down, draining, on SIGTERM or SIGINT, when `stop` is set, or after `idle_timeout_s`
     seconds without a request or connection; a second signal ends the process at once. Raises
     OSError if the address is taken, and what the engine raised if it could not start.
     `on_listening` gets the URL once it is bound; `on_ready` follows when requests are welcome.
     """
-    app = create_app(factory, limits=limits, send_timeout=send_timeout)
+    app = create_app(factory, limits=limits, policy=policy, send_timeout=send_timeout)
     service: Service = app.state.service
     config = uvicorn.Config(
         app,
         ws="websockets-sansio",
         ws_max_size=service.limits.message_bytes,
         ws_per_message_deflate=False,  # audio does not compress
+        ssl_certfile=tls and tls[0],
+        ssl_keyfile=tls and tls[1],
         log_config=_LOGGING,
         access_log=False,
         timeout_graceful_shutdown=1,
         lifespan="on",
     )
     listener, url = _listen(host, port, uds)
+    if tls is not None:
+        url = url.replace("http:", "https:")
     server = _Server(config, service, drain_s)
     with listener:
         try:
