@@ -1,0 +1,297 @@
+"""The messages of a session, both directions, typed.
+
+A client of the native protocol writes them as JSON; a dialect makes and reads them from another
+service's. Unknown fields are refused; what a field may be is in its type.
+
+Every event but `session.opened`, `pong` and `session.closed` carries `seq`, from the count that the
+audio frames share: there are no gaps, and a resumed session goes on after the last one seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from omni_speak.runtime.errors import InvalidRequest
+from omni_speak.runtime.request import MAX_SEED, MIN_LEAD_MS
+
+MAX_FRAMES_PER_MESSAGE = 8  # with f32 samples at 24 kHz, just under 64 KiB
+DEFAULT_LEAD_MS = 2000
+DEFAULT_STARVE_MS = 30_000
+
+AudioFormat = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw", "opus", "codes_u16"]
+"""`codes_u16`: the codec's codes, frame-major, for a client that decodes them itself."""
+
+SampleRate = Literal[8000, 16000, 22050, 24000, 44100, 48000]
+DoneReason = Literal["stop", "length", "starved", "cancelled", "error", "shutdown"]
+HeardBy = Literal["offset", "acks", "clock"]
+
+ContextName = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Refused(InvalidRequest):
+    """A message that cannot be understood or is not allowed now. `context` is the one it named, so
+    that the error reaches whoever sent it."""
+
+    def __init__(
+        self, code: str, message: str, *, param: str | None = None, context: str | None = None
+    ) -> None:
+        super().__init__(message, param=param)
+        self.code = code
+        self.context = context
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The connection ends with this websocket close code and reason."""
+
+    code: int
+    reason: str
+
+
+# -- client → server ---------------------------------------------------------------------------
+
+
+class Resume(Message):
+    """Go on with an earlier session after its event or frame `seq`; null: nothing was received."""
+
+    session: Annotated[str, Field(max_length=64)]
+    token: Annotated[str, Field(max_length=256)]
+    seq: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+
+
+class SessionOpen(Message):
+    """`voice` is the default of the session's contexts; `sample_rate` null is the model's own.
+    The first message of a context carries one frame, so that sound starts at once, the following
+    ones `frames_per_message`; null: as many as wait, as long as the listener is far enough behind.
+    With `resume` the other fields are ignored: the session goes on as it was opened."""
+
+    type: Literal["session.open"] = "session.open"
+    voice: str | None = None
+    format: AudioFormat = "pcm_s16le"
+    sample_rate: SampleRate | None = None
+    frames_per_message: Annotated[int, Field(ge=1, le=MAX_FRAMES_PER_MESSAGE)] | None = 1
+    resume: Resume | None = None
+
+
+class ContextOpen(Message):
+    """`max_lead_ms`: how far generation may run ahead of the listener; null: as fast as it can.
+    A context without text for `starve_timeout_ms` ends. `normalise` false reads markup out."""
+
+    type: Literal["context.open"] = "context.open"
+    context: ContextName
+    voice: str | None = None
+    speed: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    max_lead_ms: Annotated[int, Field(ge=MIN_LEAD_MS)] | None = DEFAULT_LEAD_MS
+    starve_timeout_ms: Annotated[int, Field(ge=100, le=3_600_000)] = DEFAULT_STARVE_MS
+    normalise: bool = True
+
+
+class TextAppend(Message):
+    type: Literal["text.append"] = "text.append"
+    context: ContextName
+    text: str
+
+
+class TextFlush(Message):
+    """Speak what has arrived without waiting for the end of its sentence."""
+
+    type: Literal["text.flush"] = "text.flush"
+    context: ContextName
+
+
+class TextEnd(Message):
+    """No more text comes; `context.done` follows the last of the audio."""
+
+    type: Literal["text.end"] = "text.end"
+    context: ContextName
+
+
+class Interrupt(Message):
+    """Stop speaking now and say what was heard; the context stays open for new text. `played_ms`:
+    what the listener has heard of this epoch's audio; null: by acks, else by the wall clock."""
+
+    type: Literal["interrupt"] = "interrupt"
+    context: ContextName
+    played_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+
+
+class Cancel(Message):
+    """End the context now."""
+
+    type: Literal["cancel"] = "cancel"
+    context: ContextName
+
+
+class PlaybackAck(Message):
+    """The listener has heard this many samples of the context, at the session's sample rate and
+    counted as `pts` is."""
+
+    type: Literal["playback.ack"] = "playback.ack"
+    context: ContextName
+    samples: Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class Ping(Message):
+    type: Literal["ping"] = "ping"
+
+
+class SessionClose(Message):
+    type: Literal["session.close"] = "session.close"
+
+
+ContextMessage = ContextOpen | TextAppend | TextFlush | TextEnd | Interrupt | Cancel | PlaybackAck
+ClientMessage = SessionOpen | ContextMessage | Ping | SessionClose
+CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(
+    Annotated[ClientMessage, Field(discriminator="type")]
+)
+CLIENT_TYPES = (
+    "session.open, context.open, text.append, text.flush, text.end, interrupt, cancel, "
+    "playback.ack, ping, session.close"
+)
+
+
+# -- server → client ---------------------------------------------------------------------------
+
+
+class Limits(Message):
+    """`message_bytes` per message received, `text_chars` per context in all, `contexts` at once.
+    `resume_s` a session without a connection is kept; it can go on if at most `journal_bytes` of
+    what was sent were not received."""
+
+    message_bytes: int = 256 * 1024
+    text_chars: int = 20_000
+    contexts: int = 16
+    resume_s: float = 30.0
+    journal_bytes: int = 2 * 1024 * 1024
+
+
+class SessionOpened(Message):
+    """`sample_rate` is that of the audio sent, `samples_per_frame` at that rate. `resumed` is true
+    if the session goes on; what was not seen follows, flagged REPLAY."""
+
+    type: Literal["session.opened"] = "session.opened"
+    session: str
+    resume_token: str
+    resumed: bool
+    model: str
+    format: AudioFormat
+    frames_per_message: int | None
+    sample_rate: int
+    channels: Literal[1] = 1
+    frame_rate: float
+    samples_per_frame: int
+    codebooks: int
+    codebook_size: int
+    voices: tuple[str, ...]
+    voice: str
+    limits: Limits
+
+
+class Event(Message):
+    seq: int = 0
+
+
+class ContextOpened(Event):
+    """Everything the context was accepted with, the seed drawn included."""
+
+    type: Literal["context.opened"] = "context.opened"
+    context: str
+    handle: int
+    voice: str
+    speed: float
+    seed: int
+    temperature: float | None
+    max_lead_ms: int | None
+    starve_timeout_ms: int
+    normalise: bool
+    format: AudioFormat
+    sample_rate: int
+    channels: Literal[1] = 1
+
+
+class ContextFlushed(Event):
+    """Answers `text.flush`: how many segments it sent to be spoken, 0 if nothing was waiting."""
+
+    type: Literal["context.flushed"] = "context.flushed"
+    context: str
+    segments: int
+
+
+class Word(Message):
+    """`text` is `[start_char:end_char]` of all the text appended to the context, as it was sent;
+    `start_ms` and `end_ms` are times of the context's audio."""
+
+    text: str
+    start_char: int
+    end_char: int
+    start_ms: float
+    end_ms: float
+
+
+class Marks(Event):
+    """Words of the audio that follows. `measured`: the times are the model's own, to the frame."""
+
+    type: Literal["marks"] = "marks"
+    context: str
+    epoch: int
+    words: tuple[Word, ...]
+    measured: bool
+
+
+class ContextInterrupted(Event):
+    """Answers `interrupt`: no audio of an older epoch than `epoch` follows. `heard_ms` of the
+    interrupted epoch's audio was heard, as `heard_by` tells; `text_spoken + text_remaining` is the
+    epoch's text as it was sent, split after the last word heard."""
+
+    type: Literal["context.interrupted"] = "context.interrupted"
+    context: str
+    epoch: int
+    heard_ms: float
+    heard_by: HeardBy
+    text_spoken: str
+    text_remaining: str
+
+
+class ContextDone(Event):
+    """The one end of a context. `complete` is false if audio of the accepted text is missing."""
+
+    type: Literal["context.done"] = "context.done"
+    context: str
+    reason: DoneReason
+    frames: int
+    samples: int
+    segments: int
+    complete: bool
+
+
+class ErrorEvent(Event):
+    type: Literal["error"] = "error"
+    code: str
+    message: str
+    param: str | None = None
+    context: str | None = None
+    fatal: bool = False
+
+
+class Pong(Message):
+    type: Literal["pong"] = "pong"
+
+
+class SessionClosed(Message):
+    type: Literal["session.closed"] = "session.closed"
+
+
+AnyEvent = ContextOpened | ContextFlushed | Marks | ContextInterrupted | ContextDone | ErrorEvent
+ServerMessage = SessionOpened | AnyEvent | Pong | SessionClosed
+SERVER_MESSAGE: TypeAdapter[ServerMessage] = TypeAdapter(
+    Annotated[ServerMessage, Field(discriminator="type")]
+)
