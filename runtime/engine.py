@@ -240,7 +240,7 @@ class SpeechEngine:
         """
         self._check_alive()
         request = check_request(request, self.info)
-        if open_text and not hasattr(self._front, "prepare_open"):
+        if open_text and not self.info.open_text:
             raise InvalidRequest(
                 f"model {self.info.model} speaks whole texts only; it cannot be given more later"
             )
@@ -567,6 +567,10 @@ class SpeechStream:
         front = cast(OpenTextFront, self._engine._front)
         async with self._text_lock:
             self._engine._extend(self, front.finish(self._conditioning), ends=True)
+
+    def units_of(self, token: int) -> int:
+        """How many units of `spans` a frame with this token moved on."""
+        return cast(int, getattr(self._engine._front, "units_of", _no_units)(token))
 
     def played(self, samples: int) -> None:
         """The listener has heard this many samples; without such word, the wall clock since the

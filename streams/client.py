@@ -30,10 +30,10 @@ from websockets.typing import Subprotocol
 from omni_speak.runtime import errors
 from omni_speak.runtime.errors import InvalidRequest, SpeechError, TextTooLong
 from omni_speak.streams.audio import S16Reader
-from omni_speak.streams.protocol import (
+from omni_speak.streams.dialects.native import SUBPROTOCOL
+from omni_speak.streams.messages import (
     DEFAULT_LEAD_MS,
     SERVER_MESSAGE,
-    SUBPROTOCOL,
     Cancel,
     ClientMessage,
     ContextDone,

@@ -70,19 +70,22 @@ class SessionOpen(Message):
     """`voice` is the default of the session's contexts; `sample_rate` null is the model's own.
     The first message of a context carries one frame, so that sound starts at once, the following
     ones `frames_per_message`; null: as many as wait, as long as the listener is far enough behind.
-    With `resume` the other fields are ignored: the session goes on as it was opened."""
+    A `resumable` session outlives a connection that breaks, by `limits.resume_s`. With `resume` the
+    other fields are ignored: the session goes on as it was opened."""
 
     type: Literal["session.open"] = "session.open"
     voice: str | None = None
     format: AudioFormat = "pcm_s16le"
     sample_rate: SampleRate | None = None
     frames_per_message: Annotated[int, Field(ge=1, le=MAX_FRAMES_PER_MESSAGE)] | None = 1
+    resumable: bool = True
     resume: Resume | None = None
 
 
 class ContextOpen(Message):
     """`max_lead_ms`: how far generation may run ahead of the listener; null: as fast as it can.
-    A context without text for `starve_timeout_ms` ends. `normalise` false reads markup out."""
+    One whose text has not come for `starve_timeout_ms` gives its place in the engine back; it may
+    wait for another when its text goes on."""
 
     type: Literal["context.open"] = "context.open"
     context: ContextName
@@ -92,7 +95,6 @@ class ContextOpen(Message):
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
     max_lead_ms: Annotated[int, Field(ge=MIN_LEAD_MS)] | None = DEFAULT_LEAD_MS
     starve_timeout_ms: Annotated[int, Field(ge=100, le=3_600_000)] = DEFAULT_STARVE_MS
-    normalise: bool = True
 
 
 class TextAppend(Message):
@@ -116,8 +118,9 @@ class TextEnd(Message):
 
 
 class Interrupt(Message):
-    """Stop speaking now and say what was heard; the context stays open for new text. `played_ms`:
-    what the listener has heard of this epoch's audio; null: by acks, else by the wall clock."""
+    """Stop speaking now and say what was heard; the context stays open for new text, even after
+    `text.end`. `played_ms`: how far the listener is in the context's media time; null: by acks,
+    else by the wall clock. A context that is done, but may still be playing, can be interrupted."""
 
     type: Literal["interrupt"] = "interrupt"
     context: ContextName
@@ -132,8 +135,7 @@ class Cancel(Message):
 
 
 class PlaybackAck(Message):
-    """The listener has heard this many samples of the context, at the session's sample rate and
-    counted as `pts` is."""
+    """The listener has heard the context up to this sample, counted as `pts` is."""
 
     type: Literal["playback.ack"] = "playback.ack"
     context: ContextName
@@ -212,7 +214,6 @@ class ContextOpened(Event):
     temperature: float | None
     max_lead_ms: int | None
     starve_timeout_ms: int
-    normalise: bool
     format: AudioFormat
     sample_rate: int
     channels: Literal[1] = 1
@@ -238,7 +239,8 @@ class Word(Message):
 
 
 class Marks(Event):
-    """Words of the audio that follows. `measured`: the times are the model's own, to the frame."""
+    """Words that end in the audio frame that follows. `measured`: the times are the model's own, to
+    the frame. A model that cannot tell them sends no marks."""
 
     type: Literal["marks"] = "marks"
     context: str
@@ -248,9 +250,9 @@ class Marks(Event):
 
 
 class ContextInterrupted(Event):
-    """Answers `interrupt`: no audio of an older epoch than `epoch` follows. `heard_ms` of the
-    interrupted epoch's audio was heard, as `heard_by` tells; `text_spoken + text_remaining` is the
-    epoch's text as it was sent, split after the last word heard."""
+    """Answers `interrupt`: no audio of an older epoch than `epoch` follows. The context's audio was
+    heard up to `heard_ms` of its media time, as `heard_by` tells. `text_spoken + text_remaining` is
+    the text since the last interrupt as it was sent, split after the last word heard whole."""
 
     type: Literal["context.interrupted"] = "context.interrupted"
     context: str

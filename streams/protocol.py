@@ -1,233 +1,96 @@
-"""The duplex session as a pure state machine: events in, effects out, no I/O.
+"""The duplex session as a pure state machine: messages in, effects out, no I/O.
 
-`Session` takes what the client sent (`receive`) and what the speakers made (`frame`, `finished`,
-`failed`), and answers with a list of effects to carry out in order. Frames and ends are stamped
-when they are about to be sent, so a context that was cancelled in between sends nothing more, and
-`seq` has no gaps.
+`Session` takes what the client said (`handle`) and what the speakers made (`frame`, `finished`,
+`failed`), and answers with a list of effects to carry out in order. A frame becomes a message when
+it is about to be sent, so a context that was interrupted or cancelled in between sends nothing
+more. `Journal` then counts what is sent, and keeps it for a client that lost its connection.
 
 Every opened context ends in exactly one `context.done`, after its last audio frame; `error` events
 are never the end of a context by themselves. There is no LAST flag: that a frame was the last is
 only known one step after it was made, and waiting for that would delay every frame.
+
+A context's media time runs on over interruptions: ticks, samples and milliseconds count what was
+sent, so epochs never overlap in it.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Annotated, Literal, assert_never
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal, assert_never
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import from_json
 
-from omni_speak.runtime.errors import (
-    EngineDead,
-    InvalidRequest,
-    SpeechError,
-    TextTooLong,
-)
-from omni_speak.runtime.request import MAX_SEED, MIN_LEAD_MS, EngineInfo, SpeechRequest
+from omni_speak.runtime.errors import EngineDead, InvalidRequest, SpeechError, TextTooLong
+from omni_speak.runtime.request import MAX_SEED, EngineInfo, SpeechRequest
 from omni_speak.streams.audio import to_f32le, to_s16le
-from omni_speak.streams.segmenter import Segmenter
-from omni_speak.streams.speaking import MAX_TEXT_CHARS, SpokenFrame, segment_chars, settle
-from omni_speak.streams.wire import Encoding, Flag, Kind, WireFrame, encode
-
-SUBPROTOCOL = "omni-speak.v1"
-MAX_FRAMES_PER_MESSAGE = 8  # with f32 samples at 24 kHz, just under 64 KiB
-
-AudioFormat = Literal["pcm_s16le", "pcm_f32le"]
-DoneReason = Literal["stop", "length", "cancelled", "error", "shutdown"]
-DEFAULT_LEAD_MS = 2000
-
-ContextName = Annotated[str, Field(min_length=1, max_length=64)]
+from omni_speak.streams.messages import (
+    MAX_FRAMES_PER_MESSAGE,
+    AnyEvent,
+    Cancel,
+    ClientMessage,
+    Close,
+    ContextDone,
+    ContextFlushed,
+    ContextInterrupted,
+    ContextOpen,
+    ContextOpened,
+    DoneReason,
+    ErrorEvent,
+    HeardBy,
+    Interrupt,
+    Limits,
+    Marks,
+    Ping,
+    PlaybackAck,
+    Pong,
+    Refused,
+    ServerMessage,
+    SessionClose,
+    SessionClosed,
+    SessionOpen,
+    SessionOpened,
+    TextAppend,
+    TextEnd,
+    TextFlush,
+    Word,
+)
+from omni_speak.streams.speaking import Cutter, Segment, SpokenFrame, SpokenWord, settle
+from omni_speak.streams.wire import Encoding, Flag, Kind, WireFrame
 
 NORMAL_CLOSURE = 1000
 INTERNAL_ERROR = 1011
 SERVICE_RESTART = 1012
 
-
-class Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-# -- client → server ---------------------------------------------------------------------------
-
-
-class SessionOpen(Message):
-    """`voice` is the default of the session's contexts. The first message of a context carries one
-    frame, so that sound starts at once, the following ones `frames_per_message`."""
-
-    type: Literal["session.open"] = "session.open"
-    voice: str | None = None
-    format: AudioFormat = "pcm_s16le"
-    frames_per_message: Annotated[int, Field(ge=1, le=MAX_FRAMES_PER_MESSAGE)] = 1
-
-
-class ContextOpen(Message):
-    type: Literal["context.open"] = "context.open"
-    context: ContextName
-    voice: str | None = None
-    speed: Annotated[float, Field(allow_inf_nan=False)] = 1.0
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
-    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
-    max_lead_ms: Annotated[int, Field(ge=MIN_LEAD_MS)] | None = DEFAULT_LEAD_MS
-    """How far generation may run ahead of the listener; null: as fast as it can."""
-
-
-class TextAppend(Message):
-    type: Literal["text.append"] = "text.append"
-    context: ContextName
-    text: str
-
-
-class TextFlush(Message):
-    """Speak what has arrived without waiting for the end of its sentence."""
-
-    type: Literal["text.flush"] = "text.flush"
-    context: ContextName
-
-
-class TextEnd(Message):
-    type: Literal["text.end"] = "text.end"
-    context: ContextName
-
-
-class Cancel(Message):
-    type: Literal["cancel"] = "cancel"
-    context: ContextName
-
-
-class Ping(Message):
-    type: Literal["ping"] = "ping"
-
-
-class SessionClose(Message):
-    type: Literal["session.close"] = "session.close"
-
-
-ClientMessage = Annotated[
-    SessionOpen | ContextOpen | TextAppend | TextFlush | TextEnd | Cancel | Ping | SessionClose,
-    Field(discriminator="type"),
-]
-_CLIENT_TYPES = (
-    "session.open, context.open, text.append, text.flush, text.end, cancel, ping, session.close"
-)
-CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(ClientMessage)
-
-
-# -- server → client ---------------------------------------------------------------------------
-
-
-class Limits(Message):
-    """`message_bytes` per message received, `text_chars` per context in all, `contexts` at once."""
-
-    message_bytes: int = 256 * 1024
-    text_chars: int = MAX_TEXT_CHARS
-    contexts: int = 16
-
-
-class SessionOpened(Message):
-    type: Literal["session.opened"] = "session.opened"
-    session: str
-    model: str
-    format: AudioFormat
-    frames_per_message: int
-    sample_rate: int
-    channels: Literal[1] = 1
-    frame_rate: float
-    samples_per_frame: int
-    codebooks: int
-    voices: tuple[str, ...]
-    voice: str
-    limits: Limits
-
-
-class ContextOpened(Message):
-    """Everything the context was accepted with, the seed drawn included."""
-
-    type: Literal["context.opened"] = "context.opened"
-    context: str
-    handle: int
-    voice: str
-    speed: float
-    seed: int
-    temperature: float | None
-    format: AudioFormat
-    sample_rate: int
-    channels: Literal[1] = 1
-
-
-class ContextFlushed(Message):
-    """Answers `text.flush`: how many segments it sent to be spoken, 0 if nothing was waiting."""
-
-    type: Literal["context.flushed"] = "context.flushed"
-    context: str
-    segments: int
-
-
-class ContextDone(Message):
-    """The one end of a context. `complete` is false if audio of the accepted text is missing."""
-
-    type: Literal["context.done"] = "context.done"
-    context: str
-    reason: DoneReason
-    frames: int
-    samples: int
-    segments: int
-    complete: bool
-
-
-class ErrorEvent(Message):
-    type: Literal["error"] = "error"
-    code: str
-    message: str
-    param: str | None = None
-    context: str | None = None
-    fatal: bool = False
-
-
-class Pong(Message):
-    type: Literal["pong"] = "pong"
-
-
-class SessionClosed(Message):
-    type: Literal["session.closed"] = "session.closed"
-
-
-ServerMessage = Annotated[
-    SessionOpened
-    | ContextOpened
-    | ContextFlushed
-    | ContextDone
-    | ErrorEvent
-    | Pong
-    | SessionClosed,
-    Field(discriminator="type"),
-]
-SERVER_MESSAGE: TypeAdapter[ServerMessage] = TypeAdapter(ServerMessage)
-
+_ENCODINGS = {
+    "pcm_s16le": Encoding.PCM_S16LE,
+    "pcm_f32le": Encoding.PCM_F32LE,
+    "codes_u16": Encoding.CODES_U16,
+}
 
 # -- effects -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    data: str | bytes
+    event: ServerMessage | WireFrame
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a speaker; `request` has everything but its text."""
+    """Start a speaker for this epoch of a context; `request` has everything but its text."""
 
     handle: int
+    epoch: int
     request: SpeechRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
     handle: int
-    segment: str
+    segment: Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,40 +108,51 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
-    code: int
-    reason: str
+class Played:
+    """The listener has heard this many of the model's samples of the speaker's audio."""
+
+    handle: int
+    samples: int
 
 
-Effect = Send | Start | Say | End | Abort | Close
+Effect = Send | Start | Say | End | Abort | Played | Close
 
 
 # -- the state machine -------------------------------------------------------------------------
 
 
-class Refused(InvalidRequest):
-    """A message that is well formed but not allowed now."""
-
-    def __init__(self, code: str, message: str, *, param: str | None = None) -> None:
-        super().__init__(message, param=param)
-        self.code = code
-
-
 @dataclass(slots=True)
 class _Context:
+    """`frames` and `samples` were sent, of all epochs. `text` is all that was appended, and this
+    epoch speaks it from `epoch_char` on, in audio from `epoch_start` on (model's samples)."""
+
     name: str
     handle: int
-    segmenter: Segmenter
-    chars: int = 0
+    request: SpeechRequest
+    cutter: Cutter
+    text: str = ""
     text_ended: bool = False
+    done: bool = False
+    epoch: int = 0
+    epoch_char: int = 0
+    epoch_start: int = 0
     frames: int = 0
-    samples: int = 0
+    segments_before: int = 0
     segment: int = -1
+    words: list[SpokenWord] = field(default_factory=list)
     held: list[SpokenFrame] = field(default_factory=list)
+    complete: bool = True
+    acked: int | None = None
+    dry_at: float = 0.0
+    """When a player that starts at once and never stops will have played all that was sent."""
+
+    @property
+    def segments(self) -> int:
+        return self.segments_before + self.segment + 1
 
 
 class Session:
-    """One session's state, from `session.open` to its close."""
+    """One session's state, from `session.open` to its close. `clock` in seconds, monotonic."""
 
     def __init__(
         self,
@@ -286,79 +160,115 @@ class Session:
         limits: Limits,
         *,
         session_id: str,
+        resume_token: str,
+        clock: Callable[[], float],
         draw_seed: Callable[[], int] = lambda: secrets.randbelow(MAX_SEED),
     ) -> None:
         self._info = info
         self._limits = limits
         self._id = session_id
+        self._token = resume_token
+        self._clock = clock
         self._draw_seed = draw_seed
-        self._options: SessionOpen | None = None
+        self._opened: SessionOpened | None = None
+        self._resumable = False
         self._by_name: dict[str, _Context] = {}
         self._by_handle: dict[int, _Context] = {}
+        self._ended: OrderedDict[str, _Context] = OrderedDict()
         self._handles = 0
-        self._seq = 0
         self._draining = False
         self._closed = False
 
-    # What the client sent
+    @property
+    def is_open(self) -> bool:
+        return self._opened is not None
 
-    def receive(self, data: str | bytes) -> list[Effect]:
+    @property
+    def resumable(self) -> bool:
+        """A lost connection may come back."""
+        return self._resumable and not self._closed
+
+    # What the client said
+
+    def handle(self, message: ClientMessage) -> list[Effect]:
         if self._closed:
             return []
-        context: str | None = None
         try:
-            if isinstance(data, bytes):
-                raise Refused("unexpected_binary", "binary messages are not expected here")
-            try:
-                message = CLIENT_MESSAGE.validate_json(data)
-            except ValidationError as error:
-                context = _context_in(data)
-                raise _refusal(error) from None
-            context = getattr(message, "context", None)
             return self._handle(message)
         except InvalidRequest as error:
-            return [_error(error, context)]
+            return self.refuse(error, getattr(message, "context", None))
+
+    def refuse(self, error: InvalidRequest, context: str | None = None) -> list[Effect]:
+        """Tell the client that its message changed nothing."""
+        if isinstance(error, Refused):
+            context = error.context or context
+        return [] if self._closed else [_error(error, context)]
+
+    def resume(self, token: str) -> SessionOpened:
+        """The greeting for a connection that takes the session over. Raises Refused."""
+        if not secrets.compare_digest(token.encode(), self._token.encode()) or not self.resumable:
+            raise no_such_session()
+        assert self._opened is not None  # or it was not resumable
+        return self._opened.model_copy(update={"resumed": True})
 
     def _handle(self, message: ClientMessage) -> list[Effect]:
         if isinstance(message, Ping):
-            return [_send(Pong())]
+            return [Send(Pong())]
         if isinstance(message, SessionClose):
             close = self._close(NORMAL_CLOSURE, "")
-            return [*self._end_all("cancelled"), _send(SessionClosed()), close]
+            return [*self._end_all("cancelled"), Send(SessionClosed()), close]
         if isinstance(message, SessionOpen):
             return self._open(message)
-        if self._options is None:
+        if self._opened is None:
             raise Refused("session_not_open", f"send session.open before {message.type}")
         if isinstance(message, ContextOpen):
-            return self._open_context(message, self._options)
+            return self._open_context(message, self._opened)
         context = self._by_name.get(message.context)
+        if isinstance(message, Interrupt):
+            context = context or self._ended.get(message.context)
         if context is None:
             raise Refused("unknown_context", "no such context is open", param="context")
         match message:
             case TextAppend():
                 return self._append(context, message.text)
             case TextFlush():
-                segments = _say(context, context.segmenter.flush())
+                segments = _say(context, context.cutter.flush())
                 return [
                     *segments,
-                    _send(ContextFlushed(context=context.name, segments=len(segments))),
+                    Send(ContextFlushed(context=context.name, segments=len(segments))),
                 ]
             case TextEnd():
                 return self._end_text(context)
+            case Interrupt():
+                return self._interrupt(context, message.played_ms)
+            case PlaybackAck():
+                return self._ack(context, message.samples)
             case Cancel():
                 return [Abort(context.handle), *self._done(context, "cancelled")]
             case _:
                 assert_never(message)
 
     def _open(self, message: SessionOpen) -> list[Effect]:
-        if self._options is not None:
+        if self._opened is not None:
             raise Refused("session_already_open", "this session is already open")
-        voice = settle(self._info, SpeechRequest(text="", voice=message.voice, seed=0)).voice
-        assert voice is not None  # settled
-        self._options = message
         info = self._info
-        opened = SessionOpened(
+        if message.format not in _ENCODINGS:
+            raise Refused(
+                "unsupported_format",
+                f"format must be one of {', '.join(_ENCODINGS)}",
+                param="format",
+            )
+        if message.sample_rate not in (None, info.sample_rate):
+            raise Refused(
+                "unsupported_rate", f"sample_rate must be {info.sample_rate}", param="sample_rate"
+            )
+        voice = settle(info, SpeechRequest(text="", voice=message.voice, seed=0)).voice
+        assert voice is not None  # settled
+        self._resumable = message.resumable
+        self._opened = SessionOpened(
             session=self._id,
+            resume_token=self._token,
+            resumed=False,
             model=info.model,
             format=message.format,
             frames_per_message=message.frames_per_message,
@@ -366,13 +276,14 @@ class Session:
             frame_rate=info.frame_rate,
             samples_per_frame=info.samples_per_frame,
             codebooks=info.codebooks,
+            codebook_size=info.codebook_size,
             voices=info.voices,
             voice=voice,
             limits=self._limits,
         )
-        return [_send(opened)]
+        return [Send(self._opened)]
 
-    def _open_context(self, message: ContextOpen, options: SessionOpen) -> list[Effect]:
+    def _open_context(self, message: ContextOpen, opened: SessionOpened) -> list[Effect]:
         if self._draining:
             raise Refused("shutting_down", "the server is shutting down; open no more contexts")
         if message.context in self._by_name:
@@ -387,47 +298,51 @@ class Session:
             self._info,
             SpeechRequest(
                 text="",
-                voice=options.voice if message.voice is None else message.voice,
+                voice=opened.voice if message.voice is None else message.voice,
                 speed=message.speed,
                 seed=message.seed,
                 temperature=message.temperature,
                 max_lead_ms=message.max_lead_ms,
+                starve_timeout_s=message.starve_timeout_ms / 1000,
             ),
             self._draw_seed,
         )
         assert request.voice is not None and request.seed is not None  # settled
         handle = self._next_handle()
-        context = _Context(message.context, handle, Segmenter(segment_chars(self._info)))
-        self._by_name[message.context] = self._by_handle[handle] = context
-        opened = ContextOpened(
-            context=message.context,
+        context = _Context(message.context, handle, request, Cutter(self._info))
+        self._ended.pop(context.name, None)
+        self._by_name[context.name] = self._by_handle[handle] = context
+        event = ContextOpened(
+            context=context.name,
             handle=handle,
             voice=request.voice,
             speed=request.speed,
             seed=request.seed,
             temperature=request.temperature,
-            format=options.format,
-            sample_rate=self._info.sample_rate,
+            max_lead_ms=message.max_lead_ms,
+            starve_timeout_ms=message.starve_timeout_ms,
+            format=opened.format,
+            sample_rate=opened.sample_rate,
         )
-        return [_send(opened), Start(handle, request)]
+        return [Send(event), Start(handle, 0, request)]
 
     def _append(self, context: _Context, text: str) -> list[Effect]:
         if context.text_ended:
             raise Refused("text_ended", "text.end was already sent for this context")
-        if context.chars + len(text) > self._limits.text_chars:
+        if len(context.text) + len(text) > self._limits.text_chars:
             raise TextTooLong(
                 f"a context takes at most {self._limits.text_chars} characters; "
-                f"it has {context.chars} and {len(text)} more were sent",
+                f"it has {len(context.text)} and {len(text)} more were sent",
                 param="text",
             )
-        context.chars += len(text)
-        return _say(context, context.segmenter.push(text))
+        context.text += text
+        return _say(context, context.cutter.push(text))
 
     def _end_text(self, context: _Context) -> list[Effect]:
         if context.text_ended:
             raise Refused("text_ended", "text.end was already sent for this context")
         context.text_ended = True
-        return [*_say(context, context.segmenter.flush()), End(context.handle)]
+        return [*_say(context, context.cutter.flush()), End(context.handle)]
 
     def _next_handle(self) -> int:
         while True:
@@ -435,29 +350,102 @@ class Session:
             if self._handles not in self._by_handle:
                 return self._handles
 
+    # What the listener heard
+
+    def _ack(self, context: _Context, samples: int) -> list[Effect]:
+        # An ack of an earlier epoch's audio says nothing of this one's.
+        heard = min(samples, self._sent(context)) - context.epoch_start
+        if heard < 0:
+            return []
+        context.acked = max(context.acked or 0, heard)
+        return [Played(context.handle, context.acked)]
+
+    def _interrupt(self, context: _Context, played_ms: float | None) -> list[Effect]:
+        heard, heard_by = self._heard(context, played_ms)
+        split = context.epoch_char
+        for word in context.words:
+            if word.end <= heard:
+                split = word.end_char
+        if context.done and heard >= self._sent(context) - context.epoch_start:
+            split = len(context.text)
+        context.epoch = (context.epoch + 1) & 0xFFFF
+        event = ContextInterrupted(
+            context=context.name,
+            epoch=context.epoch,
+            heard_ms=self._ms(context.epoch_start + heard),
+            heard_by=heard_by,
+            text_spoken=context.text[context.epoch_char : split],
+            text_remaining=context.text[split:],
+        )
+        self._begin_epoch(context)
+        if context.done:
+            return [Send(event)]
+        return [
+            Abort(context.handle),
+            Send(event),
+            Start(context.handle, context.epoch, context.request),
+        ]
+
+    def _begin_epoch(self, context: _Context) -> None:
+        context.complete = False
+        context.epoch_char = len(context.text)
+        context.epoch_start = self._sent(context)
+        context.cutter = Cutter(self._info, context.epoch_char)
+        context.text_ended = context.done
+        context.segments_before, context.segment = context.segments, -1
+        context.words, context.held = [], []
+        context.acked, context.dry_at = None, 0.0
+
+    def _heard(self, context: _Context, played_ms: float | None) -> tuple[int, HeardBy]:
+        """Samples of this epoch that were heard."""
+        sent = self._sent(context) - context.epoch_start
+        if played_ms is not None:
+            offset = round(played_ms * self._info.sample_rate / 1000) - context.epoch_start
+            return max(0, min(offset, sent)), "offset"
+        if context.acked is not None:
+            return context.acked, "acks"
+        to_play = max(0.0, context.dry_at - self._clock())
+        return max(0, sent - round(to_play * self._info.sample_rate)), "clock"
+
+    def _sent(self, context: _Context) -> int:
+        return context.frames * self._info.samples_per_frame
+
+    def _ms(self, samples: float) -> float:
+        return round(samples * 1000 / self._info.sample_rate, 1)
+
     # What the speakers made
 
-    def frame(self, handle: int, frame: SpokenFrame) -> list[Effect]:
-        context = self._by_handle.get(handle)
-        if context is None:  # it ended while this frame was on its way
+    def frame(self, handle: int, epoch: int, frame: SpokenFrame) -> list[Effect]:
+        context = self._current(handle, epoch)
+        if context is None:  # it ended or was interrupted while this frame was on its way
             return []
-        assert self._options is not None
         context.held.append(frame)
-        due = 1 if context.frames == 0 else self._options.frames_per_message
-        return self._send_held(context) if len(context.held) >= due else []
+        return self._send_held(context) if len(context.held) >= self._due(context) else []
+
+    def _due(self, context: _Context) -> int:
+        """How many frames go into one message."""
+        assert self._opened is not None
+        if context.frames * self._info.samples_per_frame == context.epoch_start:
+            return 1
+        if self._opened.frames_per_message is not None:
+            return self._opened.frames_per_message
+        lead = (context.dry_at - self._clock()) * self._info.frame_rate
+        return max(1, min(int(lead / 2), MAX_FRAMES_PER_MESSAGE))
 
     def finished(
-        self, handle: int, reason: Literal["stop", "length"], segments: int
+        self, handle: int, epoch: int, reason: Literal["stop", "length"], segments: int
     ) -> list[Effect]:
         """The speaker said all its segments."""
-        context = self._by_handle.get(handle)
+        context = self._current(handle, epoch)
         if context is None:
             return []
-        return [*self._send_held(context), *self._done(context, reason, segments)]
+        effects = self._send_held(context)
+        context.segment = segments - 1
+        return [*effects, *self._done(context, reason)]
 
-    def failed(self, handle: int, error: SpeechError) -> list[Effect]:
+    def failed(self, handle: int, epoch: int, error: SpeechError) -> list[Effect]:
         """The speaker met an error; a dead engine ends the session."""
-        context = self._by_handle.get(handle)
+        context = self._current(handle, epoch)
         if context is None:
             return []
         fatal = isinstance(error, EngineDead)
@@ -467,33 +455,66 @@ class Session:
         close = self._close(INTERNAL_ERROR, "the engine died")
         return [*effects, *self._end_all("error"), close]
 
+    def _current(self, handle: int, epoch: int) -> _Context | None:
+        context = self._by_handle.get(handle)
+        return context if context is not None and context.epoch == epoch else None
+
     def _send_held(self, context: _Context) -> list[Effect]:
         if not context.held:
             return []
-        assert self._options is not None
-        first, pcm = context.held[0], np.concatenate([frame.pcm for frame in context.held])
-        flags = Flag.FIRST if context.frames == 0 else Flag(0)
-        if any(frame.segment != context.segment for frame in context.held):
-            flags |= Flag.KEY
-        as_float = self._options.format == "pcm_f32le"
-        data = encode(
-            WireFrame(
-                kind=Kind.AUDIO,
-                flags=flags,
-                encoding=Encoding.PCM_F32LE if as_float else Encoding.PCM_S16LE,
-                context=context.handle,
-                seq=self._seq,
-                tick=first.index,
-                pts=first.pts,
-                payload=to_f32le(pcm) if as_float else to_s16le(pcm),
-            )
+        held, context.held = context.held, []
+        effects: list[Effect] = []
+        words = [word for frame in held for word in frame.words]
+        if words:
+            context.words += words
+            effects.append(Send(self._marks(context, words)))
+        effects.append(Send(self._wire_frame(context, held)))
+        now = self._clock()
+        seconds = len(held) / self._info.frame_rate
+        context.dry_at = max(context.dry_at, now) + seconds
+        context.frames += len(held)
+        context.segment = held[-1].segment
+        return effects
+
+    def _marks(self, context: _Context, words: list[SpokenWord]) -> Marks:
+        return Marks(
+            context=context.name,
+            epoch=context.epoch,
+            words=tuple(
+                Word(
+                    text=context.text[word.start_char : word.end_char],
+                    start_char=word.start_char,
+                    end_char=word.end_char,
+                    start_ms=self._ms(context.epoch_start + word.start),
+                    end_ms=self._ms(context.epoch_start + word.end),
+                )
+                for word in words
+            ),
+            measured=True,
         )
-        self._seq = (self._seq + 1) & 0xFFFFFFFF
-        context.frames += len(context.held)
-        context.samples += len(pcm)
-        context.segment = context.held[-1].segment
-        context.held = []
-        return [Send(data)]
+
+    def _wire_frame(self, context: _Context, held: list[SpokenFrame]) -> WireFrame:
+        assert self._opened is not None
+        format = self._opened.format
+        flags = Flag.FIRST if context.frames == 0 else Flag(0)
+        if any(frame.key for frame in held):
+            flags |= Flag.KEY
+        if format == "codes_u16":
+            payload = np.concatenate([frame.codes for frame in held]).astype("<u2").tobytes()
+        else:
+            pcm = np.concatenate([frame.pcm for frame in held])
+            payload = to_f32le(pcm) if format == "pcm_f32le" else to_s16le(pcm)
+        return WireFrame(
+            kind=Kind.CODES if format == "codes_u16" else Kind.AUDIO,
+            flags=flags,
+            encoding=_ENCODINGS[format],
+            context=context.handle,
+            epoch=context.epoch,
+            seq=0,  # the journal's
+            tick=context.frames,
+            pts=self._sent(context),
+            payload=payload,
+        )
 
     # Ends
 
@@ -517,19 +538,21 @@ class Session:
             effects += [Abort(context.handle), *self._done(context, reason)]
         return effects
 
-    def _done(
-        self, context: _Context, reason: DoneReason, segments: int | None = None
-    ) -> list[Effect]:
+    def _done(self, context: _Context, reason: DoneReason) -> list[Effect]:
         del self._by_name[context.name], self._by_handle[context.handle]
+        context.done = True
+        self._ended[context.name] = context  # its audio may still be playing, and be interrupted
+        if len(self._ended) > self._limits.contexts:
+            self._ended.popitem(last=False)
         done = ContextDone(
             context=context.name,
             reason=reason,
             frames=context.frames,
-            samples=context.samples,
-            segments=context.segment + 1 if segments is None else segments,
-            complete=reason == "stop",
+            samples=self._sent(context),
+            segments=context.segments,
+            complete=context.complete and reason == "stop",
         )
-        effects: list[Effect] = [_send(done)]
+        effects: list[Effect] = [Send(done)]
         if self._draining and not self._by_name and not self._closed:
             effects.append(self._close_for_restart())
         return effects
@@ -542,16 +565,12 @@ class Session:
         return Close(code, reason)
 
 
-def _say(context: _Context, segments: list[str]) -> list[Effect]:
+def _say(context: _Context, segments: list[Segment]) -> list[Effect]:
     return [Say(context.handle, segment) for segment in segments]
 
 
-def _send(message: Message) -> Send:
-    return Send(message.model_dump_json())
-
-
 def _error(error: SpeechError, context: str | None, *, fatal: bool = False) -> Send:
-    return _send(
+    return Send(
         ErrorEvent(
             code=error.code,
             message=error.message,
@@ -562,27 +581,76 @@ def _error(error: SpeechError, context: str | None, *, fatal: bool = False) -> S
     )
 
 
-def _refusal(error: ValidationError) -> Refused:
-    """The first thing wrong with a message, in the words of whoever wrote the message."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    kind = first["type"]
-    if kind == "json_invalid":
-        return Refused("invalid_json", f"the message is not JSON: {first['msg']}")
-    if kind in ("union_tag_invalid", "union_tag_not_found"):
-        return Refused("unknown_type", f"type must be one of {_CLIENT_TYPES}", param="type")
-    # The first part is the message's type, which the client did not write as a path.
-    message_type, *path = (str(part)[:64] for part in first["loc"] or ("",))
-    param = ".".join(path) or None
-    if kind == "extra_forbidden":
-        return Refused("unknown_field", f"{message_type} has no field {param!r}", param=param)
-    return Refused("invalid_message", f"{param or 'the message'}: {first['msg']}", param=param)
+def no_such_session() -> Refused:
+    """One answer to a wrong session and a wrong token: neither can be guessed by the other."""
+    return Refused(
+        "resume_refused", "no such session can be resumed; open a new one", param="resume"
+    )
 
 
-def _context_in(data: str) -> str | None:
-    """The context a malformed message names, so that its error reaches who sent it."""
-    try:
-        message = from_json(data)
-    except ValueError:
-        return None
-    context = message.get("context") if isinstance(message, dict) else None
-    return context if isinstance(context, str) and len(context) <= 64 else None
+# -- what was sent -----------------------------------------------------------------------------
+
+
+class Journal:
+    """Counts what is sent, and keeps the last of it for a client that comes back.
+
+    Events and frames are kept as they were sent, not as codes: audio decoded again, from the middle
+    of a stream and in another batch, would differ in its last bit.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._kept: deque[AnyEvent | WireFrame] = deque()
+        self._first = 0
+        self._next = 0
+        self._bytes = 0
+
+    def add(self, event: AnyEvent | WireFrame) -> AnyEvent | WireFrame:
+        """The event with its number. The oldest are forgotten where they take too much room."""
+        event = _numbered(event, self._next)
+        self._next += 1
+        self._kept.append(event)
+        self._bytes += _size(event)
+        while self._bytes > self._max_bytes and len(self._kept) > 1:
+            self._bytes -= _size(self._kept.popleft())
+            self._first += 1
+        return event
+
+    @property
+    def next(self) -> int:
+        return self._next
+
+    def size_since(self, seq: int) -> int:
+        """Bytes of `seq` and what came after it."""
+        return sum(map(_size, self._after(seq - 1)))
+
+    def replay(self, seq: int | None) -> list[AnyEvent | WireFrame]:
+        """What came after `seq`, frames flagged REPLAY. Raises Refused if that is no longer known,
+        or if `seq` was never sent."""
+        last = -1 if seq is None else seq
+        if not self._first - 1 <= last < self._next:
+            raise Refused(
+                "resume_gap",
+                f"what came after seq {last} is not known here; open a new session",
+                param="resume.seq",
+            )
+        return [
+            replace(event, flags=event.flags | Flag.REPLAY)
+            if isinstance(event, WireFrame)
+            else event
+            for event in self._after(last)
+        ]
+
+    def _after(self, seq: int) -> Iterator[AnyEvent | WireFrame]:
+        for i in range(max(0, seq + 1 - self._first), len(self._kept)):
+            yield self._kept[i]
+
+
+def _numbered(event: AnyEvent | WireFrame, seq: int) -> AnyEvent | WireFrame:
+    if isinstance(event, WireFrame):
+        return replace(event, seq=seq)
+    return event.model_copy(update={"seq": seq})
+
+
+def _size(event: AnyEvent | WireFrame) -> int:
+    return len(event.payload) if isinstance(event, WireFrame) else 200

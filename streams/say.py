@@ -23,7 +23,7 @@ from omni_speak.runtime.errors import InvalidRequest, NothingToSay, SpeechError,
 from omni_speak.runtime.request import SpeechRequest
 from omni_speak.streams.audio import AudioFormat, AudioWriter, to_s16le
 from omni_speak.streams.daemon import connect
-from omni_speak.streams.protocol import DEFAULT_LEAD_MS
+from omni_speak.streams.messages import DEFAULT_LEAD_MS
 
 Pcm = NDArray[np.float32]
 Show = Callable[[str], None]

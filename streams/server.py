@@ -30,8 +30,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from omni_speak.runtime.errors import SpeechError
 from omni_speak.streams.access import Access, Policy
 from omni_speak.streams.dialects import openai_speech
+from omni_speak.streams.dialects.native import SUBPROTOCOL, NativeDialect
 from omni_speak.streams.dialects.openai_speech import error_response, openai_error
-from omni_speak.streams.protocol import SUBPROTOCOL, Limits
+from omni_speak.streams.messages import Limits
 from omni_speak.streams.service import Activity, EngineFactory, Service, service_of
 from omni_speak.streams.session import Disconnected, DuplexSession
 from omni_speak.streams.speaking import Engine
@@ -144,7 +145,8 @@ class _WebSocketSocket:
     async def receive(self) -> str | bytes:
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
-            raise Disconnected
+            # 1006: the connection broke. Whoever closed it, for whatever reason, will not be back.
+            raise Disconnected(clean=message.get("code", 1006) != 1006)
         text: str | None = message.get("text")
         return text if text is not None else message["bytes"]
 
@@ -177,8 +179,10 @@ async def duplex(websocket: WebSocket) -> None:
     session = DuplexSession(
         _WebSocketSocket(websocket),
         engine,
+        NativeDialect(),
         service.limits,
         service.drain,
+        sessions=service.sessions,
         send_timeout=service.send_timeout,
         on_frame=service.metrics.frames.labels("duplex").inc,
     )

@@ -11,9 +11,9 @@ import anyio.to_thread
 from starlette.requests import HTTPConnection
 
 from omni_speak.runtime.errors import EngineDead, SpeechError
+from omni_speak.streams.messages import Limits
 from omni_speak.streams.metrics import Metrics
-from omni_speak.streams.protocol import Limits
-from omni_speak.streams.session import Drain
+from omni_speak.streams.session import Drain, Sessions
 from omni_speak.streams.speaking import Engine, speak_text
 
 logger = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ class Service:
         self.limits = limits
         self.send_timeout = send_timeout
         self.drain = Drain()
+        self.sessions = Sessions()
         self.activity = Activity()
         self.engine: Engine | None = None
         self.metrics = Metrics(lambda: self.engine)

@@ -1,55 +1,81 @@
-"""One duplex session over one socket: the protocol's state machine between a reader, a writer and
-one speaker per context, in a task group.
+"""One duplex session: the protocol's state machine between a reader, a writer and one speaker per
+context, in a task group.
 
-    socket ─▶ reader ─▶ Session.receive ─▶ effects ─▶ speakers (start, say, end, abort)
-                                              │            │ frames, ends
-                                              ▼            ▼
-                                  outbox, bounded ─▶ writer ─▶ Session.frame ─▶ socket
+    socket ─▶ reader ─▶ Dialect.receive ─▶ Session.handle ─▶ effects ─▶ speakers (start, say, …)
+                                                    │            │ frames, ends
+                                                    ▼            ▼
+       socket ◀─ Dialect.send ◀─ Journal ◀─ writer ◀── outbox, bounded
 
 Back-pressure: a socket that does not take bytes stops the writer, then fills the outbox, then
 stops this session's speakers and its reader; the engine holds streams nobody takes frames from.
 At most `OUTBOX` items wait here, beside one socket buffer. Other sessions notice nothing. A peer
 that takes no byte for `send_timeout` seconds is given up.
 
-When the socket goes away the task group is cancelled, and with it every request in the engine.
+A connection that breaks, without a closing handshake, leaves its session waiting for another one
+(`Sessions`), in the task of the first. Meanwhile speech goes on, at the listener's pace, until half
+the journal is unsent. Without a connection for `limits.resume_s` the task group is cancelled, and
+with it every request in the engine.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
+import time
 import uuid
-from collections.abc import Callable
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from omni_speak.runtime.errors import SpeechError
+from omni_speak.runtime.errors import InvalidRequest, SpeechError
 from omni_speak.runtime.request import SpeechRequest
+from omni_speak.streams.dialect import Dialect, Reply
+from omni_speak.streams.messages import (
+    AnyEvent,
+    ClientMessage,
+    Close,
+    ErrorEvent,
+    Limits,
+    Resume,
+    ServerMessage,
+    SessionOpen,
+)
 from omni_speak.streams.protocol import (
     Abort,
-    Close,
     Effect,
     End,
-    Limits,
+    Journal,
+    Played,
     Say,
     Send,
     Session,
     Start,
+    no_such_session,
 )
-from omni_speak.streams.speaking import Engine, SpokenFrame, TextStream
+from omni_speak.streams.speaking import Engine, Segment, SpokenFrame, TextStream
+from omni_speak.streams.wire import WireFrame
 
 logger = logging.getLogger(__name__)
 
 OUTBOX = 8
 """Messages of one session waiting for its socket."""
 
+TAKEN_OVER = 4001
+TOO_SLOW = 4002
+CLOSE_TIMEOUT_S = 1.0
+
 
 class Disconnected(Exception):
-    """The peer is gone."""
+    """The peer is gone; `clean` if it said so."""
+
+    def __init__(self, *, clean: bool = False) -> None:
+        super().__init__()
+        self.clean = clean
 
 
 class Socket(Protocol):
@@ -70,15 +96,59 @@ class Drain:
         self.over = anyio.Event()
 
 
+class Sessions:
+    """A server's sessions that a new connection may take over, by their ids."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, DuplexSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def add(self, session: DuplexSession) -> None:
+        self._by_id[session.id] = session
+
+    def remove(self, session: DuplexSession) -> None:
+        self._by_id.pop(session.id, None)
+
+    def find(self, session_id: str) -> DuplexSession:
+        """Raises Refused."""
+        session = self._by_id.get(session_id)
+        if session is None:
+            raise no_such_session()
+        return session
+
+
+@dataclass(slots=True, eq=False)
+class _Link:
+    """A connection. `backlog` is what it is told first, `left` is set when it is no longer the
+    session's, `over` when nobody will use it any more."""
+
+    socket: Socket
+    dialect: Dialect
+    backlog: Sequence[ServerMessage | WireFrame] = ()
+    reading: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    writing: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    left: anyio.Event = field(default_factory=anyio.Event)
+    over: anyio.Event = field(default_factory=anyio.Event)
+
+    def drop(self) -> None:
+        """Nothing more is read or written here."""
+        self.reading.cancel()
+        self.writing.cancel()
+
+
 @dataclass(frozen=True, slots=True)
 class _Frame:
     handle: int
+    epoch: int
     frame: SpokenFrame
 
 
 @dataclass(frozen=True, slots=True)
 class _Finished:
     handle: int
+    epoch: int
     reason: Literal["stop", "length"]
     segments: int
 
@@ -86,87 +156,257 @@ class _Finished:
 @dataclass(frozen=True, slots=True)
 class _Failed:
     handle: int
+    epoch: int
     error: SpeechError
 
 
-_Outgoing = Send | Close | _Frame | _Finished | _Failed
+class _Attached:
+    """Wakes the writer for a new connection."""
 
 
-@dataclass(slots=True)
+_Outgoing = Send | Reply | Close | _Frame | _Finished | _Failed | _Attached
+
+
+@dataclass(slots=True, eq=False)
 class _Speaker:
     scope: anyio.CancelScope
-    segments: MemoryObjectSendStream[str]
+    segments: MemoryObjectSendStream[Segment]
+    stream: TextStream
 
 
 class DuplexSession:
-    """Run one session with `await DuplexSession(...).run()`, which returns when it is over."""
+    """Run one connection with `await DuplexSession(...).run()`. It returns when the session is
+    over, or, where its client resumed another one, when the connection is."""
 
     def __init__(
         self,
         socket: Socket,
         engine: Engine,
+        dialect: Dialect,
         limits: Limits,
         drain: Drain,
         *,
+        sessions: Sessions | None = None,
         send_timeout: float = 60.0,
         on_frame: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._socket = socket
+        self.id = uuid.uuid4().hex
         self._engine = engine
         self._limits = limits
         self._drain = drain
+        self._sessions = sessions or Sessions()
         self._send_timeout = send_timeout
         self._on_frame = on_frame
-        self._session = Session(engine.info, limits, session_id=uuid.uuid4().hex)
+        self._session = Session(
+            engine.info,
+            limits,
+            session_id=self.id,
+            resume_token=secrets.token_urlsafe(24),
+            clock=clock,
+        )
+        self._journal = Journal(limits.journal_bytes)
+        self._link: _Link | None = _Link(socket, dialect)
+        self._told = 0
+        """What of the journal the last connection was told, when there is none."""
+        self._given: anyio.Event | None = None
+        self._linked = anyio.Event()
         self._speakers: dict[int, _Speaker] = {}
         self._outbox, self._outgoing = anyio.create_memory_object_stream[_Outgoing](OUTBOX)
         self._tasks: TaskGroup
 
     async def run(self) -> None:
-        with self._outbox, self._outgoing:
-            async with anyio.create_task_group() as self._tasks:
-                self._tasks.start_soon(self._write)
-                self._tasks.start_soon(self._watch_drain)
-                await self._read()
+        self._sessions.add(self)
+        try:
+            with self._outbox, self._outgoing:
+                async with anyio.create_task_group() as self._tasks:
+                    self._tasks.start_soon(self._write)
+                    self._tasks.start_soon(self._watch_drain)
+                    await self._read()
+                    self._tasks.cancel_scope.cancel()
+        finally:
+            self._sessions.remove(self)
+            if self._link is not None:
+                self._link.over.set()
+        if self._given is not None:
+            await self._given.wait()
+
+    # -- connections ---------------------------------------------------------------------------
+
+    async def attach(self, socket: Socket, dialect: Dialect, resume: Resume) -> anyio.Event:
+        """Go on over this connection; the event is set when it is not used any more. One that was
+        in use is told and closed. Raises Refused."""
+        greeting = self._session.resume(resume.token)
+        link = _Link(socket, dialect, [greeting, *self._journal.replay(resume.seq)])
+        before, self._link = self._link, link
+        self._linked.set()
+        self._linked = anyio.Event()
+        if before is not None:
+            before.left.set()
+            before.drop()
+            self._tasks.start_soon(self._dismiss, before)
+        await self._outbox.send(_Attached())
+        return link.over
+
+    async def _dismiss(self, link: _Link) -> None:
+        text = "another connection took this session over"
+        event = ErrorEvent(code="taken_over", message=text, fatal=True)
+        try:
+            with anyio.move_on_after(CLOSE_TIMEOUT_S), suppress(Disconnected):
+                for data in link.dialect.send(event):
+                    if not isinstance(data, Close):
+                        await link.socket.send(data)
+                await link.socket.close(TAKEN_OVER, text)
+        finally:
+            link.over.set()
+
+    # -- reading -------------------------------------------------------------------------------
 
     async def _read(self) -> None:
+        """Returns when no connection is left, nor expected."""
+        begun = False
+        while (link := self._link) is not None:
+            clean = False
+            with link.reading:
+                try:
+                    if not begun:
+                        begun = True
+                        for message in link.dialect.open():
+                            await self._take(link, message)
+                    while self._given is None:
+                        await self._receive(link)
+                except Disconnected as lost:
+                    clean = lost.clean
+            if self._given is not None:
+                return
+            if self._link is not link:
+                continue
+            self._link, self._told = None, self._journal.next
+            link.left.set()
+            link.drop()
+            link.over.set()
+            if clean or not self._session.resumable:
+                return
+            with anyio.move_on_after(self._limits.resume_s):
+                await self._linked.wait()
+
+    async def _receive(self, link: _Link) -> None:
+        data = await link.socket.receive()
         try:
-            while True:
-                await self._carry_out(self._session.receive(await self._socket.receive()))
-        except Disconnected:
-            self._tasks.cancel_scope.cancel()
+            messages = link.dialect.receive(data)
+        except InvalidRequest as error:
+            await self._carry_out(self._session.refuse(error))
+            return
+        for message in messages:
+            await self._take(link, message)
+
+    async def _take(self, link: _Link, message: ClientMessage | Reply) -> None:
+        if isinstance(message, Reply):
+            await self._outbox.send(message)
+        elif (
+            isinstance(message, SessionOpen)
+            and message.resume is not None
+            and not self._session.is_open
+        ):
+            await self._give_away(link, message.resume)
+        else:
+            await self._carry_out(self._session.handle(message))
+
+    async def _give_away(self, link: _Link, resume: Resume) -> None:
+        """The connection goes to the session it resumes, and this one ends."""
+        try:
+            other = self._sessions.find(resume.session)
+            self._given = await other.attach(link.socket, link.dialect, resume)
+        except InvalidRequest as error:
+            await self._carry_out(self._session.refuse(error))
+
+    # -- writing -------------------------------------------------------------------------------
 
     async def _write(self) -> None:
         """The only task that sends, so that what is stamped is sent, in that order."""
-        try:
-            async for item in self._outgoing:
-                for effect in self._stamp(item):
-                    match effect:
-                        case Send(data):
-                            with anyio.fail_after(self._send_timeout):
-                                await self._socket.send(data)
-                        case Close(code, reason):
-                            await self._socket.close(code, reason)
-                            self._tasks.cancel_scope.cancel()
-                        case _:
-                            self._instruct(effect)
-        except TimeoutError:
-            logger.warning("a client took nothing for %g s; given up", self._send_timeout)
-            self._tasks.cancel_scope.cancel()
-        except Disconnected:
-            self._tasks.cancel_scope.cancel()
+        while True:
+            link = self._link
+            if link is None:
+                await self._write_ahead()
+                continue
+            with link.writing:
+                try:
+                    await self._write_to(link)
+                except TimeoutError:
+                    await self._give_up(link)
+                except Disconnected:
+                    link.reading.cancel()
+            await link.left.wait()
 
-    def _stamp(self, item: _Outgoing) -> list[Effect]:
-        match item:
-            case _Frame(handle, frame):
-                self._on_frame()
-                return self._session.frame(handle, frame)
-            case _Finished(handle, reason, segments):
-                return self._session.finished(handle, reason, segments)
-            case _Failed(handle, error):
-                return self._session.failed(handle, error)
+    async def _write_to(self, link: _Link) -> None:
+        for event in link.backlog:
+            await self._tell(link, event)
+        async for item in self._outgoing:
+            for told in self._stamp(item):
+                await self._tell(link, told)
+
+    async def _write_ahead(self) -> None:
+        """Nobody listens: what is made waits in the journal."""
+        if self._journal.size_since(self._told) >= self._limits.journal_bytes // 2:
+            await self._linked.wait()
+            return
+        for told in self._stamp(await self._outgoing.receive()):
+            if isinstance(told, Close):
+                self._tasks.cancel_scope.cancel()
+
+    async def _tell(self, link: _Link, told: ServerMessage | WireFrame | Reply | Close) -> None:
+        match told:
+            case Close():
+                messages: Sequence[str | bytes | Close] = [told]
+            case Reply():
+                messages = [told.data]
             case _:
+                messages = link.dialect.send(told)
+        for message in messages:
+            if isinstance(message, Close):
+                await link.socket.close(message.code, message.reason)
+                self._tasks.cancel_scope.cancel()
+                return
+            with anyio.fail_after(self._send_timeout):
+                await link.socket.send(message)
+
+    async def _give_up(self, link: _Link) -> None:
+        reason = f"nothing was taken for {self._send_timeout:g} s"
+        logger.warning("a client was given up: %s", reason)
+        with anyio.move_on_after(CLOSE_TIMEOUT_S), suppress(Disconnected):
+            await link.socket.close(TOO_SLOW, reason)
+        self._tasks.cancel_scope.cancel()
+
+    def _stamp(self, item: _Outgoing) -> list[ServerMessage | WireFrame | Reply | Close]:
+        """What an item means now. All of it is in the journal before any of it is sent."""
+        match item:
+            case _Frame(handle, epoch, frame):
+                self._on_frame()
+                effects = self._session.frame(handle, epoch, frame)
+            case _Finished(handle, epoch, reason, segments):
+                effects = self._session.finished(handle, epoch, reason, segments)
+            case _Failed(handle, epoch, error):
+                effects = self._session.failed(handle, epoch, error)
+            case Send() | Close():
+                effects = [item]
+            case Reply():
                 return [item]
+            case _Attached():
+                return []
+        told: list[ServerMessage | WireFrame | Reply | Close] = []
+        for effect in effects:
+            match effect:
+                case Send(event):
+                    if isinstance(event, AnyEvent | WireFrame):
+                        event = self._journal.add(event)
+                    told.append(event)
+                case Close():
+                    told.append(effect)
+                case _:
+                    self._instruct(effect)
+        return told
+
+    # -- what effects do -----------------------------------------------------------------------
 
     async def _watch_drain(self) -> None:
         await self._drain.asked.wait()
@@ -181,13 +421,10 @@ class DuplexSession:
             else:
                 self._instruct(effect)
 
-    def _instruct(self, effect: Start | Say | End | Abort | Send | Close) -> None:
+    def _instruct(self, effect: Effect) -> None:
         match effect:
-            case Start(handle, request):
-                # Never full: the limit on a context's characters is one on its segments.
-                sender, receiver = anyio.create_memory_object_stream[str](self._limits.text_chars)
-                self._speakers[handle] = _Speaker(anyio.CancelScope(), sender)
-                self._tasks.start_soon(self._speak, handle, request, receiver)
+            case Start(handle, epoch, request):
+                self._start(handle, epoch, request)
             case Say(handle, segment):
                 if handle in self._speakers:
                     self._speakers[handle].segments.send_nowait(segment)
@@ -196,24 +433,39 @@ class DuplexSession:
                     self._speakers[handle].segments.close()
             case Abort(handle):
                 if handle in self._speakers:
-                    self._speakers[handle].scope.cancel()
+                    self._speakers.pop(handle).scope.cancel()
+            case Played(handle, samples):
+                if handle in self._speakers:
+                    self._speakers[handle].stream.played(samples)
+
+    def _start(self, handle: int, epoch: int, request: SpeechRequest) -> None:
+        # Never full: the limit on a context's characters is one on its segments.
+        sender, segments = anyio.create_memory_object_stream[Segment](self._limits.text_chars)
+        stream = TextStream(self._engine, request, segments, tasks=self._tasks)
+        speaker = self._speakers[handle] = _Speaker(anyio.CancelScope(), sender, stream)
+        self._tasks.start_soon(self._speak, handle, epoch, speaker, segments)
 
     async def _speak(
-        self, handle: int, request: SpeechRequest, segments: MemoryObjectReceiveStream[str]
+        self,
+        handle: int,
+        epoch: int,
+        speaker: _Speaker,
+        segments: MemoryObjectReceiveStream[Segment],
     ) -> None:
-        speaker = self._speakers[handle]
         try:
             with speaker.scope, segments, speaker.segments:
-                stream = TextStream(self._engine, request, segments)
                 try:
-                    async with aclosing(stream.__aiter__()) as frames:
+                    async with aclosing(speaker.stream.__aiter__()) as frames:
                         async for frame in frames:
-                            await self._outbox.send(_Frame(handle, frame))
+                            await self._outbox.send(_Frame(handle, epoch, frame))
                 except SpeechError as error:
-                    await self._outbox.send(_Failed(handle, error))
+                    await self._outbox.send(_Failed(handle, epoch, error))
                 else:
-                    assert stream.result is not None  # it ended by itself
-                    result = stream.result
-                    await self._outbox.send(_Finished(handle, result.reason, result.segments))
+                    result = speaker.stream.result
+                    assert result is not None  # it ended by itself
+                    await self._outbox.send(
+                        _Finished(handle, epoch, result.reason, result.segments)
+                    )
         finally:
-            del self._speakers[handle]
+            if self._speakers.get(handle) is speaker:
+                del self._speakers[handle]

@@ -73,6 +73,7 @@ class WrenFront:
             codebook_size=config.codec.codebook_size,
             max_text_chars=MAX_TEXT_CHARS,
             speed_range=SPEED_RANGE,
+            open_text=True,
         )
 
     def prepare(self, request: SpeechRequest) -> Prompt:

@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -42,6 +42,7 @@ INFO = EngineInfo(
     codebook_size=1024,
     max_text_chars=2_000,
     speed_range=(0.5, 2.0),
+    open_text=True,
 )
 
 
@@ -74,6 +75,7 @@ class FakeEngine:
         self.running: set[str] = set()
         self.requests = 0
         self.frames = 0
+        self.heard = 0
         self.numbers = itertools.count()
 
     async def __aenter__(self) -> Self:
@@ -85,46 +87,112 @@ class FakeEngine:
     def stats(self) -> FakeStats:
         return FakeStats(len(self.running), 0, self.requests, self.frames, self.frames)
 
-    def speak(self, request: SpeechRequest) -> FakeStream:
+    def speak(self, request: SpeechRequest, *, open_text: bool = False) -> FakeStream:
         if not self.alive:
             raise EngineDead("the engine is not running")
-        return FakeStream(self, check_request(request, self.info))
+        assert self.info.open_text or not open_text
+        return FakeStream(self, check_request(request, self.info), open_text)
 
 
 class FakeStream:
-    def __init__(self, engine: FakeEngine, request: SpeechRequest) -> None:
+    """Its units are the words, and a pause behind each segment. What an appended segment sounds
+    like does not depend on when it came, or on what came before it."""
+
+    def __init__(self, engine: FakeEngine, request: SpeechRequest, open_text: bool) -> None:
         self.request_id = f"r{next(engine.numbers)}"
         self.result: SpeechResult | None = None
+        self.spans: list[tuple[int, int]] = []
+        self.heard = 0
         self._engine = engine
         self._request = request
+        self._segments: list[str] = []
+        self._ended = not open_text
+        self._changed = asyncio.Event()
+
+    def units_of(self, token: int) -> int:
+        return token
+
+    def played(self, samples: int) -> None:
+        self.heard = samples
+        self._engine.heard = samples
+
+    async def append(self, text: str) -> None:
+        assert not self._ended
+        await asyncio.sleep(0)
+        self._add(text)
+
+    async def end_text(self) -> None:
+        self._ended = True
+        self._changed.set()
+
+    def _add(self, text: str) -> None:
+        if not re.search(r"\w", text):
+            raise NothingToSay("the text holds nothing that can be spoken", param="text")
+        at = sum(map(len, self._segments))
+        self.spans += [(at + w.start(), at + w.end()) for w in re.finditer(r"\S+", text)]
+        self.spans.append((at + len(text), at + len(text)))
+        self._segments.append(text)
+        self._changed.set()
+
+    async def _more(self) -> bool:
+        """False once the text has ended, or has starved."""
+        try:
+            async with asyncio.timeout(self._request.starve_timeout_s):
+                while not self._changed.is_set():
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        self._changed.clear()
+        return True
 
     async def __aiter__(self) -> AsyncGenerator[Frame]:
         engine, request = self._engine, self._request
         if "#crowd" in request.text:
             raise Overloaded("the engine is full")
         await asyncio.sleep(0)
-        if not re.search(r"\w", request.text):
-            raise NothingToSay("the text holds nothing that can be spoken", param="text")
+        self._add(request.text)
         engine.running.add(self.request_id)
         engine.requests += 1
-        reason: FinishReason = "length" if "#length" in request.text else "stop"
+        reason: FinishReason = "stop"
+        index = spoken = 0
         try:
-            for index in itertools.count():
-                if index == frames_of(request.text):
+            while True:
+                if spoken < len(self._segments):
+                    segment, first = self._segments[spoken], spoken == 0
+                    if "#length" in segment:
+                        reason = "length"
+                    async for frame in self._speak(segment, first):
+                        yield replace(frame, index=index, pts=index * SAMPLES)
+                        index += 1
+                    spoken += 1
+                elif self._ended:
                     break
-                await asyncio.sleep(0)
-                if index == 1 and "#die" in request.text:
-                    engine.alive = False
-                if not engine.alive:
-                    raise EngineDead("the engine died")
-                engine.frames += 1
-                yield frame_of(request, index)
+                elif not await self._more():
+                    reason = "starved"
+                    break
         finally:
             engine.running.discard(self.request_id)
-        if frames_of(request.text) == 0:
+        if index == 0:
             raise NoAudio("the model ended before its first frame")
         assert request.seed is not None
         self.result = SpeechResult(reason, index, request.seed)
+
+    async def _speak(self, segment: str, first: bool) -> AsyncGenerator[Frame]:
+        engine, count, words = self._engine, frames_of(segment), len(segment.split())
+        request = replace(self._request, text=segment)
+        moved = 0
+        for index in itertools.count():
+            if index == count:
+                return
+            await asyncio.sleep(0)
+            if index == 1 and "#die" in segment:
+                engine.alive = False
+            if not engine.alive:
+                raise EngineDead("the engine died")
+            engine.frames += 1
+            due = (index + 1) * words // count if count > 0 else 0
+            moves, moved = due - moved, due
+            yield replace(frame_of(request, index), token=moves + (index == 0 and not first))
 
 
 def frames_of(text: str) -> int:

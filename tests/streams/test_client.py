@@ -24,7 +24,7 @@ from omni_speak.runtime.errors import (
 from omni_speak.runtime.request import SpeechRequest
 from omni_speak.streams.audio import to_s16le
 from omni_speak.streams.client import AudioFrame, ConnectionLost, DuplexClient, ServerError, Speech
-from omni_speak.streams.protocol import ContextDone, ContextOpened, Limits, SessionOpened
+from omni_speak.streams.messages import ContextDone, ContextOpened, Limits, SessionOpened
 from omni_speak.streams.wire import Kind, WireFrame, encode
 from tests.streams.conftest import Running, serving
 from tests.streams.fake_engine import SAMPLES, FakeEngine, frame_of
@@ -230,6 +230,9 @@ async def test_it_skips_unknown_kinds_and_joins_samples_cut_in_two() -> None:
     pcm = bytes(range(200)) * 20
     opened = SessionOpened(
         session="s",
+        resume_token="t",
+        resumed=False,
+        codebook_size=1024,
         model="other",
         format="pcm_s16le",
         frames_per_message=1,
@@ -253,6 +256,8 @@ async def test_it_skips_unknown_kinds_and_joins_samples_cut_in_two() -> None:
             speed=1.0,
             seed=1,
             temperature=None,
+            max_lead_ms=2000,
+            starve_timeout_ms=30_000,
             format="pcm_s16le",
             sample_rate=24_000,
         )

@@ -3,62 +3,88 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omni_speak.runtime.errors import EngineDead, NoAudio
+from omni_speak.runtime.errors import EngineDead, NoAudio, SpeechError
 from omni_speak.runtime.request import SpeechRequest
-from omni_speak.streams.protocol import (
+from omni_speak.streams.dialects.native import NativeDialect
+from omni_speak.streams.messages import (
     SERVER_MESSAGE,
-    Abort,
+    AnyEvent,
     Close,
     ContextDone,
+    ContextInterrupted,
     ContextOpened,
-    Effect,
-    End,
     ErrorEvent,
     Limits,
+    Marks,
+    Refused,
+    SessionOpened,
+)
+from omni_speak.streams.protocol import (
+    Abort,
+    Effect,
+    End,
+    Journal,
+    Played,
     Say,
     Send,
     Session,
-    SessionOpened,
     Start,
 )
-from omni_speak.streams.speaking import SpokenFrame
-from omni_speak.streams.wire import Encoding, Flag, WireFrame, decode
+from omni_speak.streams.speaking import Segment, SpokenFrame, SpokenWord
+from omni_speak.streams.wire import Encoding, Flag, Kind, WireFrame, decode, encode
 from tests.streams.fake_engine import INFO, SAMPLES, frame_of
 
 
-def new_session(**limits: int) -> Session:
-    return Session(INFO, Limits(**limits), session_id="s", draw_seed=lambda: 77)
+class Peer:
+    """A session and its journal, talked to in the native dialect."""
+
+    def __init__(self, **limits: int) -> None:
+        self.now = 0.0
+        self.session = Session(
+            INFO,
+            Limits(**limits),
+            session_id="s",
+            resume_token="t",
+            clock=lambda: self.now,
+            draw_seed=lambda: 77,
+        )
+        self.dialect = NativeDialect()
+
+    def receive(self, data: str | bytes) -> list[Effect]:
+        try:
+            (message,) = self.dialect.receive(data)
+        except Refused as error:
+            return self.session.refuse(error)
+        return self.session.handle(message)
+
+    def frame(self, handle: int, frame: SpokenFrame, epoch: int = 0) -> list[Effect]:
+        return self.session.frame(handle, epoch, frame)
+
+    def finished(self, handle: int, reason: Any, segments: int, epoch: int = 0) -> list[Effect]:
+        return self.session.finished(handle, epoch, reason, segments)
+
+    def failed(self, handle: int, error: SpeechError, epoch: int = 0) -> list[Effect]:
+        return self.session.failed(handle, epoch, error)
 
 
-def opened_session(**options: Any) -> Session:
-    session = new_session()
-    session.receive(json.dumps({"type": "session.open", **options}))
-    return session
-
-
-def tell(session: Session, type: str, context: str | None = "a", **fields: Any) -> list[Effect]:
-    message = {"type": type, **fields} | ({} if context is None else {"context": context})
-    return session.receive(json.dumps(message))
-
-
-def spoken(index: int, segment: int = 0) -> SpokenFrame:
-    frame = frame_of(SpeechRequest(text="x"), index)
-    return SpokenFrame(index, frame.codes, frame.pcm, frame.pts, frame.token, segment)
-
-
-def sent(effects: list[Effect]) -> list[Any]:
-    """Messages and wire frames among the effects."""
-    return [
-        SERVER_MESSAGE.validate_json(e.data) if isinstance(e.data, str) else decode(e.data)
-        for e in effects
-        if isinstance(e, Send)
-    ]
+def sent(effects: list[Effect], journal: Journal | None = None) -> list[Any]:
+    """What the client reads of these effects."""
+    dialect, read = NativeDialect(), []
+    for event in [effect.event for effect in effects if isinstance(effect, Send)]:
+        if journal is not None and isinstance(event, AnyEvent | WireFrame):
+            event = journal.add(event)
+        for data in dialect.send(event):
+            read.append(
+                SERVER_MESSAGE.validate_json(data) if isinstance(data, str) else decode(data)
+            )
+    return read
 
 
 def error(effects: list[Effect]) -> ErrorEvent:
@@ -66,6 +92,29 @@ def error(effects: list[Effect]) -> ErrorEvent:
     assert isinstance(event, ErrorEvent)
     assert len(effects) == 1
     return event
+
+
+def new_session(**limits: int) -> Peer:
+    return Peer(**limits)
+
+
+def opened_session(**options: Any) -> Peer:
+    peer = new_session()
+    peer.receive(json.dumps({"type": "session.open", **options}))
+    return peer
+
+
+def tell(peer: Peer, type: str, context: str | None = "a", **fields: Any) -> list[Effect]:
+    message = {"type": type, **fields} | ({} if context is None else {"context": context})
+    return peer.receive(json.dumps(message))
+
+
+def spoken(index: int, segment: int = 0, *words: SpokenWord) -> SpokenFrame:
+    frame = frame_of(SpeechRequest(text="x"), index)
+    key = index == 0
+    return SpokenFrame(
+        index, frame.codes, frame.pcm, frame.pts, frame.token, segment, key, tuple(words)
+    )
 
 
 def test_opening_declares_the_engine_and_the_limits() -> None:
@@ -83,16 +132,19 @@ def test_a_context_echoes_what_it_was_accepted_with() -> None:
     assert isinstance(opened, ContextOpened)
     assert (opened.voice, opened.speed, opened.seed, opened.handle) == ("bob", 1.5, 77, 1)
     assert effects[1] == Start(
-        1, SpeechRequest(text="", voice="bob", speed=1.5, seed=77, max_lead_ms=2000)
+        1, 0, SpeechRequest(text="", voice="bob", speed=1.5, seed=77, max_lead_ms=2000)
     )
 
 
 def test_text_becomes_segments_in_order() -> None:
     session = opened_session()
     tell(session, "context.open")
-    assert tell(session, "text.append", text="One. Two. Thr") == [Say(1, "One."), Say(1, "Two.")]
+    assert tell(session, "text.append", text="One. Two. Thr") == [
+        Say(1, Segment("One.", 0)),
+        Say(1, Segment("Two.", 5)),
+    ]
     assert tell(session, "text.append", text="ee") == []
-    assert tell(session, "text.flush")[0] == Say(1, "Three")
+    assert tell(session, "text.flush")[0] == Say(1, Segment("Three", 10))
     assert tell(session, "text.end") == [End(1)]
     assert error(tell(session, "text.append", text="x")).code == "text_ended"
     assert error(tell(session, "text.end")).code == "text_ended"
@@ -110,8 +162,9 @@ def test_frames_are_numbered_per_session_and_per_context() -> None:
     session = opened_session()
     tell(session, "context.open", "a")
     tell(session, "context.open", "b")
-    made = [(1, spoken(0)), (2, spoken(0)), (1, spoken(1)), (1, spoken(2, segment=1))]
-    frames = [sent(session.frame(handle, frame))[0] for handle, frame in made]
+    journal = Journal(1 << 20)
+    made = [(1, spoken(0)), (2, spoken(0)), (1, spoken(1)), (1, replace(spoken(2, 1), key=True))]
+    frames = [sent(session.frame(handle, frame), journal)[0] for handle, frame in made]
     assert [f.seq for f in frames] == [0, 1, 2, 3]
     assert [f.context for f in frames] == [1, 2, 1, 1]
     assert [f.tick for f in frames] == [0, 0, 1, 2]
@@ -141,7 +194,7 @@ def test_the_largest_message_stays_under_64_kib() -> None:
     session = opened_session(frames_per_message=8, format="pcm_f32le")
     tell(session, "context.open")
     effects = [e for i in range(9) for e in session.frame(1, spoken(i))]
-    assert max(len(e.data) for e in effects if isinstance(e, Send)) <= 64 * 1024
+    assert max(len(encode(f)) for f in sent(effects)) <= 64 * 1024
     refused = error(tell(new_session(), "session.open", None, frames_per_message=9))
     assert refused.param == "frames_per_message"
 
@@ -158,7 +211,7 @@ def test_after_cancel_nothing_of_the_context_is_sent() -> None:
     assert session.frame(1, spoken(1)) == []
     assert session.finished(1, "stop", 1) == []
     assert session.failed(1, NoAudio("x")) == []
-    assert sent(session.frame(2, spoken(0)))[0].seq == 1
+    assert sent(session.frame(2, spoken(0)))[0].context == 2
 
 
 def test_an_error_of_one_context_leaves_the_others_alone() -> None:
@@ -195,7 +248,7 @@ def test_closing() -> None:
 def test_draining_lets_contexts_finish_and_opens_none() -> None:
     session = opened_session()
     tell(session, "context.open")
-    assert session.drain() == []
+    assert session.session.drain() == []
     assert error(tell(session, "context.open", "b")).code == "shutting_down"
     effects = session.finished(1, "stop", 1)
     assert isinstance(effects[-1], Close)
@@ -203,18 +256,18 @@ def test_draining_lets_contexts_finish_and_opens_none() -> None:
 
 
 def test_draining_an_idle_session_closes_it() -> None:
-    assert [type(e) for e in opened_session().drain()] == [Close]
+    assert [type(e) for e in opened_session().session.drain()] == [Close]
 
 
 def test_the_end_of_the_drain_ends_everything() -> None:
     session = opened_session()
     tell(session, "context.open", "a")
     tell(session, "context.open", "b")
-    session.drain()
-    effects = session.shut_down()
+    session.session.drain()
+    effects = session.session.shut_down()
     assert [d.reason for d in sent(effects)] == ["shutdown", "shutdown"]
     assert isinstance(effects[-1], Close)
-    assert session.shut_down() == []
+    assert session.session.shut_down() == []
 
 
 @pytest.mark.parametrize(
@@ -225,8 +278,9 @@ def test_the_end_of_the_drain_ends_everything() -> None:
         ('{"type":"text.append","context":"\\ud800","text":""}', "invalid_json", None),
         ("[]", "invalid_message", None),
         ("{}", "unknown_type", "type"),
-        ('{"type":"interrupt","context":"a"}', "unknown_type", "type"),
-        ('{"type":"playback.ack"}', "unknown_type", "type"),
+        ('{"type":"interrupt","context":"zz"}', "unknown_context", "context"),
+        ('{"type":"interrupt","context":"a","played_ms":-1}', "invalid_message", "played_ms"),
+        ('{"type":"playback.ack"}', "invalid_message", "context"),
         ('{"type":"text.append","context":"a","text":5}', "invalid_message", "text"),
         ('{"type":"text.append","context":"a"}', "invalid_message", "text"),
         ('{"type":"text.append","context":"a","text":"","x":1}', "unknown_field", "x"),
@@ -240,7 +294,8 @@ def test_the_end_of_the_drain_ends_everything() -> None:
         ('{"type":"context.open","context":"a"}', "context_exists", "context"),
         ('{"type":"session.open"}', "session_already_open", None),
         ('{"type":"session.open","format":"mp3"}', "invalid_message", "format"),
-        ('{"type":"session.open","resume":"t"}', "unknown_field", "resume"),
+        ('{"type":"session.open","format":"opus"}', "session_already_open", None),
+        ('{"type":"session.open","resume":{"session":"s"}}', "invalid_message", "resume.token"),
         (b"\x16\x01", "unexpected_binary", None),
     ],
 )
@@ -252,7 +307,7 @@ def test_bad_messages_are_named_and_change_nothing(
     event = error(session.receive(data))
     assert (event.code, event.param, event.fatal) == (code, param, False)
     assert tell(session, "text.append", text="Fine. ") == []
-    assert tell(session, "text.end") == [Say(1, "Fine."), End(1)]
+    assert tell(session, "text.end") == [Say(1, Segment("Fine.", 0)), End(1)]
 
 
 def test_nothing_but_ping_goes_before_session_open() -> None:
@@ -281,6 +336,181 @@ def test_limits() -> None:
     assert tell(session, "text.append", text="90") == []
 
 
+# Words, and what was heard of them
+
+
+def word(start: int, end: int, from_frame: float, to_frame: float) -> SpokenWord:
+    return SpokenWord(start, end, from_frame * SAMPLES, to_frame * SAMPLES)
+
+
+TEXT = " Hello  there, friend.  "
+HELLO, THERE, FRIEND = word(1, 6, 0, 1.5), word(8, 14, 1.5, 3), word(15, 22, 3, 4.5)
+
+
+def speaking(**options: Any) -> Peer:
+    """Five frames sent of TEXT, one every 80 ms, at time 0.32 s."""
+    peer = opened_session(**options)
+    tell(peer, "context.open")
+    tell(peer, "text.append", text=TEXT)
+    words = {1: HELLO, 2: THERE, 4: FRIEND}
+    for i in range(5):
+        peer.now = i * 0.08
+        peer.frame(1, spoken(i, 0, *([words[i]] if i in words else [])))
+    return peer
+
+
+def interrupted(effects: list[Effect]) -> ContextInterrupted:
+    abort, _, start = effects
+    assert abort == Abort(1)
+    assert isinstance(start, Start) and (start.handle, start.epoch) == (1, 1)
+    (event,) = sent(effects)
+    assert isinstance(event, ContextInterrupted)
+    return event
+
+
+def test_marks_come_with_the_frame_their_words_end_in_and_cite_the_original() -> None:
+    session = opened_session()
+    tell(session, "context.open")
+    for character in TEXT:
+        tell(session, "text.append", text=character)
+    marks, frame = sent(session.frame(1, spoken(0, 0, HELLO, THERE)))
+    assert isinstance(marks, Marks) and isinstance(frame, WireFrame)
+    assert [(w.text, w.start_ms, w.end_ms) for w in marks.words] == [
+        ("Hello", 0, 120),
+        ("there,", 120, 240),
+    ]
+    assert [TEXT[w.start_char : w.end_char] for w in marks.words] == ["Hello", "there,"]
+
+
+@pytest.mark.parametrize(
+    ("played_ms", "heard_ms", "said"),
+    [
+        (0, 0, ""),
+        (119.9, 119.9, ""),
+        (120, 120, " Hello"),
+        (300, 300, " Hello  there,"),
+        (9e9, 400, " Hello  there, friend."),
+    ],
+)
+def test_an_interrupt_splits_the_text_after_the_last_word_heard(
+    played_ms: float, heard_ms: float, said: str
+) -> None:
+    event = interrupted(tell(speaking(), "interrupt", played_ms=played_ms))
+    assert (event.heard_ms, event.heard_by, event.epoch) == (heard_ms, "offset", 1)
+    assert event.text_spoken == said
+    assert event.text_spoken + event.text_remaining == TEXT
+
+
+def test_without_an_offset_acks_tell_what_was_heard() -> None:
+    session = speaking()
+    assert tell(session, "playback.ack", samples=3 * SAMPLES) == [Played(1, 3 * SAMPLES)]
+    event = interrupted(tell(session, "interrupt"))
+    assert (event.heard_ms, event.heard_by) == (240, "acks")
+    assert event.text_spoken == " Hello  there,"
+
+
+def test_without_acks_the_clock_tells_what_was_heard() -> None:
+    session = speaking()
+    event = interrupted(tell(session, "interrupt"))
+    assert (event.heard_ms, event.heard_by) == (320, "clock")
+    session = speaking()
+    session.now = 60.0  # it played all it had, and then waited
+    session.frame(1, spoken(5))
+    session.now = 60.02
+    assert interrupted(tell(session, "interrupt")).heard_ms == 420
+
+
+def test_a_context_goes_on_in_a_new_epoch() -> None:
+    session = speaking()
+    tell(session, "text.end")
+    tell(session, "interrupt", played_ms=120)
+    assert session.frame(1, spoken(5)) == []  # the old epoch's, on its way meanwhile
+    assert session.finished(1, "stop", 1) == []
+    assert tell(session, "text.append", text="No. ") == []
+    assert tell(session, "text.flush")[0] == Say(1, Segment("No.", len(TEXT)))
+    marks, frame = sent(session.frame(1, spoken(0, 0, word(24, 27, 0, 0.5)), epoch=1))
+    assert (frame.epoch, frame.tick, frame.pts) == (1, 5, 5 * SAMPLES)
+    assert frame.flags == Flag.KEY
+    assert (marks.epoch, marks.words[0].text, marks.words[0].start_ms) == (1, "No.", 400)
+    tell(session, "playback.ack", samples=4 * SAMPLES)  # of the old epoch: no word of this one
+    (again,) = sent(tell(session, "interrupt"))
+    assert again.heard_by == "clock"
+    (done,) = sent(tell(session, "cancel"))
+    assert (done.frames, done.complete) == (6, False)
+
+
+def test_what_is_done_may_still_be_playing_and_be_interrupted() -> None:
+    session = speaking()
+    tell(session, "text.end")
+    session.finished(1, "stop", 1)
+    (event,) = sent(tell(session, "interrupt", played_ms=250))
+    assert event.text_spoken == " Hello  there,"
+    assert error(tell(session, "text.append", text="x")).code == "unknown_context"
+    assert tell(session, "context.open")
+
+
+def test_frames_per_message_grow_with_the_lead() -> None:
+    session = opened_session(frames_per_message=None)
+    tell(session, "context.open")
+    sizes = [
+        len(f.payload) // 2 // SAMPLES for i in range(60) for f in sent(session.frame(1, spoken(i)))
+    ]
+    assert sizes[:4] == [1, 1, 1, 1]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == 8
+
+
+def test_codes_instead_of_samples() -> None:
+    session = opened_session(format="codes_u16", frames_per_message=2)
+    tell(session, "context.open")
+    (frame,) = sent(session.frame(1, spoken(0)))
+    assert (frame.kind, frame.encoding) == (Kind.CODES, Encoding.CODES_U16)
+    assert frame.payload == spoken(0).codes.tobytes()
+
+
+# The journal
+
+
+def numbers(events: list[Any]) -> list[int]:
+    return [event.seq for event in events]
+
+
+def test_the_journal_replays_what_was_not_seen() -> None:
+    journal, session = Journal(1 << 20), opened_session()
+    first = sent(tell(session, "context.open"), journal)
+    frames = [f for i in range(4) for f in sent(session.frame(1, spoken(i)), journal)]
+    assert numbers(first + frames) == [0, 1, 2, 3, 4]
+    replayed = journal.replay(2)
+    assert numbers(replayed) == [3, 4]
+    assert [f.payload for f in replayed] == [f.payload for f in frames[2:]]
+    assert all(f.flags & Flag.REPLAY for f in replayed)
+    assert numbers(journal.replay(None)) == [0, 1, 2, 3, 4]
+    assert journal.replay(4) == []
+    with pytest.raises(Refused, match="not known here"):
+        journal.replay(5)
+
+
+def test_the_journal_forgets_the_oldest() -> None:
+    journal, session = Journal(3 * SAMPLES * 2), opened_session()
+    tell(session, "context.open")
+    for i in range(9):
+        sent(session.frame(1, spoken(i)), journal)
+    assert numbers(journal.replay(5)) == [6, 7, 8]
+    with pytest.raises(Refused, match="not known here"):
+        journal.replay(4)
+
+
+def test_only_the_right_token_resumes() -> None:
+    session = opened_session()
+    assert session.session.resume("t").resumed
+    for token in ("", "T", "tt", "é"):
+        with pytest.raises(Refused, match="no such session"):
+            session.session.resume(token)
+    tell(session, "session.close", None)
+    with pytest.raises(Refused):
+        session.session.resume("t")
+
+
 # Any sequence of events, against a model of what each context may still do.
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -289,60 +519,106 @@ MESSAGES = st.one_of(
     st.builds(lambda c: {"type": "context.open", "context": c}, NAMES),
     st.builds(lambda c, t: {"type": "text.append", "context": c, "text": t}, NAMES, st.text()),
     st.builds(
-        lambda c, t: {"type": t, "context": c}, NAMES, st.sampled_from(["text.end", "cancel"])
+        lambda c, t: {"type": t, "context": c},
+        NAMES,
+        st.sampled_from(["text.end", "text.flush", "cancel", "interrupt"]),
+    ),
+    st.builds(
+        lambda c, n: {"type": "playback.ack", "context": c, "samples": n * SAMPLES},
+        NAMES,
+        st.integers(0, 20),
+    ),
+    st.builds(
+        lambda c, n: {"type": "interrupt", "context": c, "played_ms": n * 40},
+        NAMES,
+        st.integers(0, 20),
     ),
     st.sampled_from([{"type": "session.open"}, {"type": "ping"}, {"type": "text.flush"}]),
 )
 EVENTS = st.one_of(
     st.tuples(st.just("receive"), MESSAGES),
     st.tuples(st.just("receive"), st.text() | st.binary()),
-    st.tuples(st.just("frame"), HANDLES),
-    st.tuples(st.just("finished"), HANDLES),
-    st.tuples(st.just("failed"), HANDLES),
+    st.tuples(st.just("frame"), st.tuples(HANDLES, st.integers(0, 2))),
+    st.tuples(st.just("finished"), st.tuples(HANDLES, st.integers(0, 2))),
+    st.tuples(st.just("failed"), st.tuples(HANDLES, st.integers(0, 2))),
+    st.tuples(st.just("wait"), st.floats(0, 2)),
     st.tuples(st.sampled_from(["drain", "shut_down"]), st.none()),
 )
 
 
-@given(st.lists(EVENTS, max_size=60), st.integers(1, 3))
-def test_any_events_give_a_legal_session(events: list[tuple[str, Any]], per_message: int) -> None:
-    session = opened_session(frames_per_message=per_message)
-    made: dict[int, int] = {}
+@given(st.lists(EVENTS, max_size=60), st.integers(1, 3) | st.none())
+def test_any_events_give_a_legal_session(
+    events: list[tuple[str, Any]], per_message: int | None
+) -> None:
+    session, journal = opened_session(frames_per_message=per_message), Journal(1 << 30)
     names: dict[int, str] = {}
     live: dict[str, int] = {}
+    texts: dict[str, str] = {}
+    epochs: dict[int, int] = {}
     ticks: dict[int, int] = {}
+    speakers: dict[int, int] = {}
     seq = 0
     closed = False
     for kind, value in events:
         if kind == "receive":
             data = json.dumps(value) if isinstance(value, dict) else value
             effects = session.receive(data)
+        elif kind == "wait":
+            session.now += value
+            effects = []
         elif kind == "frame":
-            index = made.get(value, 0)
-            made[value] = index + (value in names)
-            effects = session.frame(value, spoken(index))
+            effects = session.frame(value[0], spoken(0), value[1])
         elif kind == "finished":
-            effects = session.finished(value, "stop", 1)
+            effects = session.finished(value[0], "stop", 1, value[1])
         elif kind == "failed":
-            effects = session.failed(value, NoAudio("none"))
+            effects = session.failed(value[0], NoAudio("none"), value[1])
         else:
-            effects = session.drain() if kind == "drain" else session.shut_down()
+            effects = session.session.drain() if kind == "drain" else session.session.shut_down()
+        accepted = not any(isinstance(m, ErrorEvent) for m in sent(effects))
+        if kind == "receive" and isinstance(value, dict) and accepted and not closed:
+            if value["type"] == "text.append":
+                texts[value["context"]] += value["text"]
+            elif value["type"] == "context.open":
+                texts[value["context"]] = ""
         for effect in effects:
             assert not closed, "nothing follows the close"
             closed = isinstance(effect, Close)
-        for message in sent(effects):
+            match effect:
+                case Start(handle, epoch):
+                    assert handle not in speakers
+                    speakers[handle] = epoch
+                case Abort(handle):
+                    del speakers[handle]
+                case Say(handle, segment):
+                    assert handle in speakers
+                    text = texts[names[handle]]
+                    assert text[segment.start : segment.end] == segment.text
+        for message in sent(effects, journal):
+            if hasattr(message, "seq"):
+                assert message.seq == seq
+                seq += 1
             match message:
                 case ContextOpened():
                     assert message.context not in live
                     live[message.context] = message.handle
                     names[message.handle] = message.context
+                    epochs[message.handle] = 0
+                case ContextInterrupted():
+                    handle = max(h for h, name in names.items() if name == message.context)
+                    epochs[handle] += 1
+                    assert message.epoch == epochs[handle]
+                    assert message.heard_ms <= ticks.get(handle, 0) * 80
+                    assert texts[message.context].endswith(
+                        message.text_spoken + message.text_remaining
+                    )
                 case ContextDone():
                     handle = live.pop(message.context)
+                    speakers.pop(handle, None)
                     assert message.samples == message.frames * SAMPLES
                     assert message.frames == ticks.get(handle, 0)
                 case WireFrame():
-                    assert message.seq == seq
-                    seq += 1
                     assert live[names[message.context]] == message.context
+                    assert message.epoch == epochs[message.context]
                     assert message.tick == ticks.get(message.context, 0)
                     assert message.pts == message.tick * SAMPLES
                     assert len(message.payload) % (2 * SAMPLES) == 0

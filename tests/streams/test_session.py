@@ -14,11 +14,12 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from omni_speak.streams.client import DuplexClient
-from omni_speak.streams.protocol import SUBPROTOCOL, Limits
+from omni_speak.streams.dialects.native import SUBPROTOCOL, NativeDialect
+from omni_speak.streams.messages import Limits
 from omni_speak.streams.service import WARM_UP_STREAMS
 from omni_speak.streams.session import OUTBOX, Disconnected, Drain, DuplexSession
 from omni_speak.streams.wire import decode
-from tests.streams.conftest import Running
+from tests.streams.conftest import Running, serving
 from tests.streams.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +46,7 @@ class HeldSocket:
         try:
             return await self._receive.receive()
         except anyio.EndOfStream:
-            raise Disconnected from None
+            raise Disconnected(clean=True) from None
 
     async def send(self, data: str | bytes) -> None:
         await self.flowing.wait()
@@ -67,7 +68,7 @@ def speech(text: str, context: str = "a") -> list[dict[str, Any]]:
 
 
 def session_on(socket: HeldSocket, engine: FakeEngine, **options: Any) -> DuplexSession:
-    return DuplexSession(socket, engine, Limits(), Drain(), **options)
+    return DuplexSession(socket, engine, NativeDialect(), Limits(), Drain(), **options)
 
 
 async def test_a_slow_reader_holds_only_its_own_stream() -> None:
@@ -167,8 +168,8 @@ async def test_bad_messages_are_answered_and_the_connection_goes_on(server: Runn
             await socket.send(data)
             assert (await answer(socket))["code"] == code
         await tell(socket, OPEN, *speech("Now it works."))
-        kinds = [type(await socket.recv()) for _ in range(6)]
-        assert kinds == [str, str, bytes, bytes, bytes, str]
+        kinds = [type(await socket.recv()) for _ in range(9)]
+        assert kinds == [str, str, str, bytes, str, bytes, str, bytes, str]
     assert server.engine.requests == sum(WARM_UP_STREAMS) + 1  # the one good context
 
 
@@ -219,9 +220,12 @@ async def test_session_close_says_goodbye(server: Running) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_clients_that_go_away_anyhow_leave_nothing_behind(server: Running, seed: int) -> None:
-    choices = random.Random(seed)
+async def test_clients_that_go_away_anyhow_leave_nothing_behind(seed: int) -> None:
+    async with serving(limits=Limits(resume_s=0.05)) as server:
+        await go_away_anyhow(server, random.Random(seed))
 
+
+async def go_away_anyhow(server: Running, choices: random.Random) -> None:
     async def go_away(how: str, after: int) -> None:
         with anyio.CancelScope() as scope:
             async with raw(server) as socket:
