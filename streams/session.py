@@ -195,7 +195,7 @@ class DuplexSession:
         self._engine = engine
         self._limits = limits
         self._drain = drain
-        self._sessions = sessions or Sessions()
+        self._sessions = Sessions() if sessions is None else sessions
         self._send_timeout = send_timeout
         self._on_frame = on_frame
         self._session = Session(

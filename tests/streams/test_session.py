@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -17,8 +19,8 @@ from omni_speak.streams.client import DuplexClient
 from omni_speak.streams.dialects.native import SUBPROTOCOL, NativeDialect
 from omni_speak.streams.messages import Limits
 from omni_speak.streams.service import WARM_UP_STREAMS
-from omni_speak.streams.session import OUTBOX, Disconnected, Drain, DuplexSession
-from omni_speak.streams.wire import decode
+from omni_speak.streams.session import OUTBOX, Disconnected, Drain, DuplexSession, Sessions
+from omni_speak.streams.wire import Flag, decode
 from tests.streams.conftest import Running, serving
 from tests.streams.fake_engine import FakeEngine
 
@@ -250,3 +252,245 @@ async def go_away_anyhow(server: Running, choices: random.Random) -> None:
     async with server.http() as http:
         lines = (await http.get("/metrics")).text.splitlines()
     assert 'omni_speak_active{door="duplex"} 0.0' in lines
+
+
+# Sessions that outlive a connection
+
+
+class Link(HeldSocket):
+    """A held socket that takes `room` messages, breaks instead of closing, and reads what came."""
+
+    def __init__(self, *messages: dict[str, Any], room: int = 1000) -> None:
+        super().__init__(*messages)
+        self.room = room
+        self.flowing.set()
+        self.broken = False
+
+    def take(self, room: int) -> None:
+        self.room += room
+        self.flowing.set()
+
+    async def receive(self) -> str:
+        try:
+            return await super().receive()
+        except Disconnected:
+            raise Disconnected(clean=not self.broken) from None
+
+    async def send(self, data: str | bytes) -> None:
+        if self.broken:
+            raise Disconnected
+        await super().send(data)
+        self.room -= 1
+        if self.room <= 0:
+            self.flowing = anyio.Event()
+
+    def breaks(self) -> None:
+        self.broken = True
+        self.vanish()
+
+    @property
+    def read(self) -> list[Any]:
+        return [json.loads(d) if isinstance(d, str) else decode(d) for d in self.sent]
+
+    @property
+    def greeting(self) -> dict[str, Any]:
+        greeting = self.read[0]
+        assert isinstance(greeting, dict)
+        return greeting
+
+    def numbered(self) -> list[Any]:
+        return [item for item in self.read if seq_of(item) is not None]
+
+
+def seq_of(item: Any) -> int | None:
+    seq: int | None = item.get("seq") if isinstance(item, dict) else item.seq
+    return seq
+
+
+def resume(greeting: dict[str, Any], seq: int | None) -> dict[str, Any]:
+    token = {"session": greeting["session"], "token": greeting["resume_token"], "seq": seq}
+    return {"type": "session.open", "resume": token}
+
+
+class House:
+    """Sessions of one server, over sockets held in the hand."""
+
+    def __init__(self, tasks: TaskGroup, **limits: Any) -> None:
+        self.engine = FakeEngine()
+        self.sessions = Sessions()
+        self._tasks = tasks
+        self._limits = Limits(**limits)
+
+    async def connect(self, *messages: dict[str, Any], room: int = 1000) -> Link:
+        link = Link(*messages, room=room)
+        session = DuplexSession(
+            link, self.engine, NativeDialect(), self._limits, Drain(), sessions=self.sessions
+        )
+        self._tasks.start_soon(session.run)
+        await anyio.wait_all_tasks_blocked()
+        return link
+
+
+async def undisturbed(text: str) -> list[Any]:
+    async with anyio.create_task_group() as tasks:
+        link = await House(tasks).connect(OPEN, *seeded(text))
+        link.vanish()
+    return link.numbered()
+
+
+def seeded(text: str) -> list[dict[str, Any]]:
+    opened, *rest = speech(text)
+    return [opened | {"seed": 5}, *rest]
+
+
+def same(items: list[Any]) -> list[Any]:
+    """Without what may differ between two runs: the REPLAY flag."""
+    return [i if isinstance(i, dict) else replace(i, flags=i.flags & ~Flag.REPLAY) for i in items]
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3, 20, 39])
+async def test_a_resumed_session_goes_on_byte_for_byte(at: int) -> None:
+    whole = await undisturbed("Word #frames=40")
+    async with anyio.create_task_group() as tasks:
+        house = House(tasks)
+        first = await house.connect(OPEN, *seeded("Word #frames=40"))
+        seen = first.numbered()[:at]
+        first.breaks()
+        await anyio.wait_all_tasks_blocked()
+        assert len(house.sessions) == 1
+        second = await house.connect(resume(first.greeting, seen[-1].seq if at > 1 else None))
+        second.vanish()
+    assert second.greeting["resumed"]
+    assert same((seen if at > 1 else []) + second.numbered()) == same(whole)
+    assert len(house.sessions) == 0
+
+
+async def test_speech_goes_on_without_a_connection_but_not_for_ever() -> None:
+    whole = await undisturbed("Word #frames=500")
+    async with anyio.create_task_group() as tasks:
+        house = House(tasks, journal_bytes=100 * 3840)
+        first = await house.connect(OPEN, {"type": "context.open", "context": "a", "seed": 5})
+        first.breaks()
+        await anyio.wait_all_tasks_blocked()
+        second = await house.connect(resume(first.greeting, 0))
+        for message in seeded("Word #frames=500")[1:]:
+            second.put(message)
+        second.room, second.flowing = 1, anyio.Event()  # stuck from here on
+        await anyio.wait_all_tasks_blocked()
+        second.breaks()
+        await anyio.wait_all_tasks_blocked()
+        made = house.engine.frames
+        assert 50 <= made <= 50 + 2 * OUTBOX  # half the journal, and what waits behind it
+        third = await house.connect(resume(first.greeting, 0))
+        third.vanish()
+    assert same(third.numbered()) == same(whole[1:])
+
+
+async def test_another_connection_takes_over_and_the_first_is_told() -> None:
+    async with anyio.create_task_group() as tasks:
+        house = House(tasks)
+        first = await house.connect(OPEN, *speech("#endless"), room=5)  # and then stuck
+        second = await house.connect(resume(first.greeting, 0), room=50)
+        first.take(10)
+        await anyio.wait_all_tasks_blocked()
+        last = first.read[-1]
+        assert (last["code"], last["fatal"]) == ("taken_over", True)
+        assert first.closed is not None and first.closed[0] == 4001
+        first.put({"type": "cancel", "context": "a"})  # nobody hears it
+        await anyio.wait_all_tasks_blocked()
+        assert house.engine.running
+        second.put({"type": "cancel", "context": "a"})
+        second.take(50)
+        await anyio.wait_all_tasks_blocked()
+        assert second.read[-1]["reason"] == "cancelled"
+        numbers = [seq_of(item) for item in second.numbered()]
+        assert numbers == list(range(1, len(numbers) + 1))
+        second.vanish()
+
+
+async def test_what_cannot_be_resumed_is_refused_and_nothing_changes() -> None:
+    async with anyio.create_task_group() as tasks:
+        house = House(tasks, journal_bytes=20 * 3840)
+        first = await house.connect(OPEN, *speech("#frames=40"))
+        good = resume(first.greeting, 40)
+        attempts = [
+            ({"token": "x" * 32}, "resume_refused"),
+            ({"session": "0" * 32}, "resume_refused"),
+            ({"seq": 4000}, "resume_gap"),
+            ({"seq": 3}, "resume_gap"),
+        ]
+        for change, code in attempts:
+            other = await house.connect(good | {"resume": good["resume"] | change})
+            assert other.read[-1]["code"] == code
+            other.put(OPEN)  # a fresh one is welcome on the same connection
+            await anyio.wait_all_tasks_blocked()
+            assert not other.read[-1]["resumed"]
+            other.vanish()
+        first.put({"type": "ping"})
+        await anyio.wait_all_tasks_blocked()
+        assert first.read[-1]["type"] == "pong"
+        first.vanish()
+        await anyio.wait_all_tasks_blocked()
+        late = await house.connect(good)
+        assert late.read[-1]["code"] == "resume_refused"
+        late.vanish()
+
+
+async def test_a_session_nobody_comes_back_to_ends() -> None:
+    async with anyio.create_task_group() as tasks:
+        house = House(tasks, resume_s=0.05)
+        link = await house.connect(OPEN, *speech("#endless"), room=5)
+        link.breaks()
+        while len(house.sessions):
+            await anyio.sleep(0.01)
+    assert not house.engine.running
+
+
+# Interrupts
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_D15_after_an_interrupt_no_frame_of_the_old_epoch(seed: int) -> None:
+    """200 in all: with nothing said yet, queued, before the first packet, frames in flight."""
+    choices = random.Random(seed)
+    async with anyio.create_task_group() as tasks:
+        house = House(tasks)
+        link = await house.connect(OPEN, {"type": "context.open", "context": "a"}, room=9)
+        sent = ""
+        for number in range(20):
+            text = (
+                f"Turn {number} {choices.choice(['#endless', '#frames=9', 'is short.'])} and on. "
+            )
+            link.put({"type": "text.append", "context": "a", "text": text})
+            sent += text
+            if choices.random() < 0.8:
+                link.put({"type": "text.flush", "context": "a"})
+            if "#endless" in text and choices.random() < 0.3:
+                link.put({"type": "text.end", "context": "a"})
+            for _ in range(choices.randrange(60)):
+                await checkpoint()
+            link.put({"type": "interrupt", "context": "a"})
+            link.take(choices.randrange(30))
+            if choices.random() < 0.2:
+                await anyio.wait_all_tasks_blocked()
+        link.take(1000)
+        await anyio.wait_all_tasks_blocked()
+        link.put({"type": "text.append", "context": "a", "text": "The end."})
+        link.put({"type": "text.end", "context": "a"})
+        await anyio.wait_all_tasks_blocked()
+        link.vanish()
+    epoch, text, tick = 0, "", 0
+    for item in link.numbered():
+        if not isinstance(item, dict):
+            assert (item.epoch, item.tick) == (epoch, tick)
+            tick += 1
+        elif item["type"] == "context.interrupted":
+            epoch += 1
+            assert item["epoch"] == epoch
+            text += item["text_spoken"] + item["text_remaining"]
+        elif item["type"] == "marks":
+            assert item["epoch"] == epoch
+    assert epoch == 20
+    assert text == sent
+    assert link.read[-1]["type"] == "context.done"
+    assert not house.engine.running
