@@ -178,12 +178,14 @@ class Limits(Message):
 
 class SessionOpened(Message):
     """`sample_rate` is that of the audio sent, `samples_per_frame` at that rate. `resumed` is true
-    if the session goes on; what was not seen follows, flagged REPLAY."""
+    if the session goes on; what was not seen follows, flagged REPLAY. `received` is then how many of
+    the client's messages arrived, its first `session.open` included: the rest is to be sent again."""
 
     type: Literal["session.opened"] = "session.opened"
     session: str
     resume_token: str
     resumed: bool
+    received: int
     model: str
     format: AudioFormat
     frames_per_message: int | None

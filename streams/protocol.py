@@ -170,6 +170,8 @@ class Session:
         self._token = resume_token
         self._clock = clock
         self._draw_seed = draw_seed
+        self.received = 0
+        """The client's messages so far, as they came over the wire."""
         self._opened: SessionOpened | None = None
         self._resumable = False
         self._by_name: dict[str, _Context] = {}
@@ -209,7 +211,7 @@ class Session:
         if not secrets.compare_digest(token.encode(), self._token.encode()) or not self.resumable:
             raise no_such_session()
         assert self._opened is not None  # or it was not resumable
-        return self._opened.model_copy(update={"resumed": True})
+        return self._opened.model_copy(update={"resumed": True, "received": self.received})
 
     def _handle(self, message: ClientMessage) -> list[Effect]:
         if isinstance(message, Ping):
@@ -269,6 +271,7 @@ class Session:
             session=self._id,
             resume_token=self._token,
             resumed=False,
+            received=0,
             model=info.model,
             format=message.format,
             frames_per_message=message.frames_per_message,

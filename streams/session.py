@@ -127,14 +127,16 @@ class _Link:
     socket: Socket
     dialect: Dialect
     backlog: Sequence[ServerMessage | WireFrame] = ()
-    reading: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    dropped: bool = False
+    receiving: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     writing: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     left: anyio.Event = field(default_factory=anyio.Event)
     over: anyio.Event = field(default_factory=anyio.Event)
 
     def drop(self) -> None:
         """Nothing more is read or written here."""
-        self.reading.cancel()
+        self.dropped = True
+        self.receiving.cancel()
         self.writing.cancel()
 
 
@@ -264,19 +266,12 @@ class DuplexSession:
 
     async def _read(self) -> None:
         """Returns when no connection is left, nor expected."""
-        begun = False
+        link = self._link
+        assert link is not None
+        for message in link.dialect.open():
+            await self._take(link, message)
         while (link := self._link) is not None:
-            clean = False
-            with link.reading:
-                try:
-                    if not begun:
-                        begun = True
-                        for message in link.dialect.open():
-                            await self._take(link, message)
-                    while self._given is None:
-                        await self._receive(link)
-                except Disconnected as lost:
-                    clean = lost.clean
+            clean = await self._listen(link)
             if self._given is not None:
                 return
             if self._link is not link:
@@ -290,8 +285,22 @@ class DuplexSession:
             with anyio.move_on_after(self._limits.resume_s):
                 await self._linked.wait()
 
-    async def _receive(self, link: _Link) -> None:
-        data = await link.socket.receive()
+    async def _listen(self, link: _Link) -> bool:
+        """Until the connection is gone; whether it closed cleanly. What was received is handled
+        whole, even if the connection goes meanwhile."""
+        while not link.dropped and self._given is None:
+            data: str | bytes | None = None
+            try:
+                with anyio.CancelScope() as link.receiving:
+                    data = await link.socket.receive()
+            except Disconnected as lost:
+                return lost.clean
+            if data is not None:
+                await self._receive(link, data)
+        return False
+
+    async def _receive(self, link: _Link, data: str | bytes) -> None:
+        self._session.received += 1
         try:
             messages = link.dialect.receive(data)
         except InvalidRequest as error:
@@ -335,7 +344,7 @@ class DuplexSession:
                 except TimeoutError:
                     await self._give_up(link)
                 except Disconnected:
-                    link.reading.cancel()
+                    link.drop()
             await link.left.wait()
 
     async def _write_to(self, link: _Link) -> None:

@@ -232,6 +232,7 @@ async def test_it_skips_unknown_kinds_and_joins_samples_cut_in_two() -> None:
         session="s",
         resume_token="t",
         resumed=False,
+        received=0,
         codebook_size=1024,
         model="other",
         format="pcm_s16le",
