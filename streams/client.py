@@ -5,22 +5,26 @@
             play(frame.pcm)
 
 Needs neither torch nor vLLM. One reader task hands each context its messages over a bounded queue:
-the frames of a context nobody reads hold up the connection once `QUEUE` of them wait.
+the frames of a context nobody reads hold up the connection once `QUEUE` of them wait. A connection
+that breaks is made again, and goes on where it broke: nothing is lost, and nothing comes twice.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncGenerator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import ExitStack, aclosing, suppress
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 import anyio
 import numpy as np
+from anyio.abc import TaskGroup
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
@@ -34,26 +38,37 @@ from omni_speak.streams.dialects.native import SUBPROTOCOL
 from omni_speak.streams.messages import (
     DEFAULT_LEAD_MS,
     SERVER_MESSAGE,
+    AudioFormat,
     Cancel,
     ClientMessage,
     ContextDone,
+    ContextFlushed,
+    ContextInterrupted,
     ContextOpen,
     ContextOpened,
     DoneReason,
     ErrorEvent,
+    Interrupt,
+    Marks,
+    PlaybackAck,
+    Resume,
     SessionOpen,
     SessionOpened,
     TextAppend,
     TextEnd,
     TextFlush,
 )
-from omni_speak.streams.wire import Encoding, Kind, WireError, WireFrame, decode
+from omni_speak.streams.wire import Encoding, Flag, Kind, WireError, WireFrame, decode
 
 QUEUE = 256
 """Messages waiting per context: some 20 s of audio, 1 MB."""
 
 APPEND_CHARS = 8_000  # per message: under the server's message limit however JSON escapes it
+SENT_KEPT = 1024
+"""Messages kept to be sent again after a break, if the server did not get them."""
+
 _CLOSE_TIMEOUT_S = 2.0
+_RETRY_S = 0.1
 
 
 class ConnectionLost(SpeechError):
@@ -72,12 +87,26 @@ class ServerError(SpeechError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AudioFrame:
-    """`pcm` int16 [samples], `pts` the first sample's time in samples, `tick` its frame's number.
-    A message of several frames is one AudioFrame."""
+    """`pcm` int16 [samples], `pts` the first sample's time in samples, `tick` its frame's number,
+    `epoch` how often the context had been interrupted. A message of several frames is one
+    AudioFrame."""
 
     pcm: NDArray[np.int16]
     pts: int
     tick: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CodesFrame:
+    """In place of AudioFrame where the client asked for codes: `codes` uint16 [frames, codebooks].
+    Where `key`, the decoder is to start afresh."""
+
+    codes: NDArray[np.uint16]
+    pts: int
+    tick: int
+    epoch: int
+    key: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +121,29 @@ class SpokenSummary:
     seed: int
 
 
-_Item = WireFrame | ContextDone | SpeechError
+ContextEvent = AudioFrame | CodesFrame | Marks | ContextFlushed | ContextInterrupted
+_Item = WireFrame | Marks | ContextFlushed | ContextInterrupted | ContextDone | SpeechError
+
+
+@dataclass(slots=True, eq=False)
+class _Answer:
+    came: anyio.Event = field(default_factory=anyio.Event)
+    event: ContextInterrupted | SpeechError | None = None
 
 
 class Context:
-    """A stream of speech whose text may still be arriving. Iterate once for its frames; `opened`
-    is set before the first, `result` after the last. Leaving the iteration early cancels."""
+    """A stream of speech whose text may still be arriving. Iterate once for its frames, or its
+    `events`; `opened` is set before the first, `result` after the last. Leaving the iteration early
+    cancels."""
 
     def __init__(self, client: DuplexClient, name: str) -> None:
         self.name = name
         self.opened: ContextOpened | None = None
         self.result: SpokenSummary | None = None
+        self.epoch = 0
         self._client = client
         self._inbox, self._items = anyio.create_memory_object_stream[_Item](QUEUE)
+        self._interrupts: deque[_Answer] = deque()
 
     async def append(self, text: str) -> None:
         """Raises InvalidRequest for text that UTF-8 cannot carry."""
@@ -127,14 +166,44 @@ class Context:
         """The iteration ends soon, with `result.reason` "cancelled"."""
         await self._client._send(Cancel(context=self.name))
 
-    async def __aiter__(self) -> AsyncGenerator[AudioFrame]:
-        """Raises the server's errors for this context, and ConnectionLost."""
+    async def played(self, samples: int) -> None:
+        """The listener has heard the context up to this sample, counted as `pts` is."""
+        await self._client._send(PlaybackAck(context=self.name, samples=samples))
+
+    async def interrupt(self, played_ms: float | None = None) -> ContextInterrupted:
+        """Stop the speech, and learn what was heard of it; the context goes on with new text.
+        `played_ms` is the listener's place in its media time, else acks or the clock tell.
+
+        No frame of before is iterated once this returns; what waited here is dropped. Raises the
+        server's error, and ConnectionLost.
+        """
+        answer = _Answer()
+        self._interrupts.append(answer)
+        while True:  # the reader may be waiting for room here, and the answer come behind it
+            try:
+                self._items.receive_nowait()
+            except (anyio.WouldBlock, anyio.ClosedResourceError, anyio.EndOfStream):
+                break
+        await self._client._send(Interrupt(context=self.name, played_ms=played_ms))
+        await answer.came.wait()
+        if isinstance(answer.event, SpeechError):
+            raise answer.event
+        assert answer.event is not None  # it came
+        return answer.event
+
+    async def events(self) -> AsyncGenerator[ContextEvent]:
+        """Frames, marks and answers in the order they were sent. Raises the server's errors for
+        this context, and ConnectionLost."""
         samples = S16Reader()
         try:
             async for item in self._items:
                 match item:
-                    case WireFrame():
-                        yield AudioFrame(samples.feed(item.payload), item.pts, item.tick)
+                    case WireFrame() if item.epoch == self.epoch:
+                        yield self._frame(item, samples)
+                    case Marks() if item.epoch == self.epoch:
+                        yield item
+                    case ContextFlushed() | ContextInterrupted():
+                        yield item
                     case ContextDone():
                         self.result = self._summary(item)
                         if item.reason == "shutdown":
@@ -144,6 +213,25 @@ class Context:
                         raise item
         finally:
             await self._client._leave(self)
+
+    async def __aiter__(self) -> AsyncGenerator[AudioFrame]:
+        """The audio frames among the events."""
+        async with aclosing(self.events()) as events:
+            async for event in events:
+                if isinstance(event, AudioFrame):
+                    yield event
+
+    def _frame(self, item: WireFrame, samples: S16Reader) -> AudioFrame | CodesFrame:
+        if item.kind == Kind.AUDIO:
+            return AudioFrame(samples.feed(item.payload), item.pts, item.tick, item.epoch)
+        codes = np.frombuffer(item.payload, dtype="<u2").astype(np.uint16)
+        codes = codes.reshape(-1, self._client.info.codebooks)
+        return CodesFrame(codes, item.pts, item.tick, item.epoch, bool(item.flags & Flag.KEY))
+
+    def _answer(self, event: ContextInterrupted | SpeechError) -> None:
+        answer = self._interrupts.popleft()
+        answer.event = event
+        answer.came.set()
 
     def _summary(self, done: ContextDone) -> SpokenSummary:
         assert self.opened is not None  # the server says so first
@@ -201,19 +289,24 @@ class DuplexClient:
     """A connection to a server's duplex endpoint.
 
     `url` may be `host:port`, `http(s)://host:port`, `ws(s)://host:port/v1/duplex`, or
-    `unix:/path/to.sock`. Entering raises ConnectionLost if nobody answers, ServerError if the
-    server refuses.
+    `unix:/path/to.sock`. With `codes` the codec's codes come instead of samples. Entering raises
+    ConnectionLost if nobody answers, ServerError if the server refuses.
     """
 
-    def __init__(self, url: str, *, token: str | None = None) -> None:
+    def __init__(self, url: str, *, token: str | None = None, codes: bool = False) -> None:
         self._url = url
         self._token = token
+        self._format: AudioFormat = "codes_u16" if codes else "pcm_s16le"
+        self._sent: deque[str] = deque(maxlen=SENT_KEPT)
+        self._sent_count = 0
+        self._seq: int | None = None
         self._contexts: dict[str, Context] = {}
         self._by_handle: dict[int, Context] = {}
         self._numbers = itertools.count(1)
         self._lost: SpeechError | None = None
-        self._tasks = anyio.create_task_group()
         self._info: SessionOpened | None = None
+        self._tasks: TaskGroup
+        self._connected: anyio.Event
         self._socket: ClientConnection
 
     @property
@@ -272,12 +365,15 @@ class DuplexClient:
         )
 
     async def __aenter__(self) -> Self:
+        self._connected = anyio.Event()
+        self._tasks = anyio.create_task_group()
         try:
             self._socket = await _connect(self._url, self._token)
         except (OSError, TimeoutError, InvalidHandshake) as error:
             raise _connection_error(self._url, error) from error
         try:
-            await self._send(SessionOpen())
+            self._connected.set()
+            await self._send(SessionOpen(format=self._format))
             self._info = await self._receive_opened()
         except BaseException:
             await self._close_socket()
@@ -326,12 +422,15 @@ class DuplexClient:
         return context
 
     async def _send(self, message: ClientMessage) -> None:
+        """Raises ConnectionLost. A message that a break swallowed is sent again after it."""
+        await self._connected.wait()
         if self._lost is not None:
             raise self._lost
-        try:
-            await self._socket.send(message.model_dump_json(exclude_none=True, warnings=False))
-        except ConnectionClosed as error:
-            raise _connection_error(self._url, error) from error
+        data = message.model_dump_json(exclude_none=True, warnings=False)
+        self._sent.append(data)
+        self._sent_count += 1
+        with suppress(ConnectionClosed):  # the reader sees it too, and knows what to do
+            await self._socket.send(data)
 
     async def _leave(self, context: Context) -> None:
         """Nobody reads this context any more; cancel it if the server still speaks."""
@@ -342,29 +441,62 @@ class DuplexClient:
         context._inbox.close()
         context._items.close()
         if context.result is None and self._lost is None:
-            with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True):
-                with suppress(ConnectionClosed):
-                    await self._socket.send(Cancel(context=context.name).model_dump_json())
+            with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True), suppress(ConnectionLost):
+                await self._send(Cancel(context=context.name))
 
     # -- the reader ----------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        try:
-            async for data in self._socket:
-                if isinstance(data, str):
-                    await self._on_message(data)
-                else:
-                    await self._on_frame(decode(data))
-            self._lost = ConnectionLost(f"{self._url} closed the connection")
-        except ConnectionClosed as error:
-            self._lost = _connection_error(self._url, error)
-        except (WireError, ValidationError) as error:
-            self._lost = ConnectionLost(f"{self._url} sent what this client cannot read: {error}")
+        while self._lost is None:
+            try:
+                async for data in self._socket:
+                    if isinstance(data, str):
+                        await self._on_message(data)
+                    else:
+                        await self._on_frame(decode(data))
+                error = ConnectionLost(f"{self._url} closed the connection")
+                self._lost = error
+            except ConnectionClosed as closed:
+                # A closing handshake is meant; only a connection that broke is made again.
+                self._lost = _connection_error(self._url, closed)
+                if closed.rcvd is None:
+                    await self._resume()
+            except (WireError, ValidationError) as error:
+                text = f"{self._url} sent what this client cannot read: {error}"
+                self._lost = ConnectionLost(text)
+        self._connected.set()
         for context in list(self._contexts.values()):
+            for _ in list(context._interrupts):
+                context._answer(self._lost)
             await self._deliver(context, self._lost)
+
+    async def _resume(self) -> None:
+        """Connect again, while the server keeps the session; `_lost` is None if that worked."""
+        self._connected = anyio.Event()
+        info = self.info
+        resume = Resume(session=info.session, token=info.resume_token, seq=self._seq)
+        with anyio.move_on_after(info.limits.resume_s):
+            while True:
+                try:
+                    self._socket = await _connect(self._url, self._token)
+                    await self._socket.send(SessionOpen(resume=resume).model_dump_json())
+                    again = await self._receive_opened()
+                    missed = self._sent_count - again.received
+                    if 0 <= missed <= len(self._sent):
+                        for data in list(self._sent)[len(self._sent) - missed :]:
+                            await self._socket.send(data)
+                        self._lost = None
+                        self._connected.set()
+                    return
+                except ServerError as refused:
+                    self._lost = ConnectionLost(str(refused))
+                    return
+                except (OSError, TimeoutError, InvalidHandshake, ConnectionClosed, ConnectionLost):
+                    await anyio.sleep(_RETRY_S)
 
     async def _on_message(self, data: str) -> None:
         message = SERVER_MESSAGE.validate_json(data)
+        self._seq = getattr(message, "seq", self._seq)
         # Messages of a context that was left, or answer something old, concern nobody.
         context = self._contexts.get(getattr(message, "context", None) or "")
         if context is None:
@@ -373,17 +505,25 @@ class DuplexClient:
             case ContextOpened():
                 self._by_handle[message.handle] = context
                 context.opened = message
-            case ContextDone():
+            case ContextInterrupted():
+                context.epoch = message.epoch
+                if context._interrupts:
+                    context._answer(message)
                 await self._deliver(context, message)
+            case ContextDone() | Marks() | ContextFlushed():
+                await self._deliver(context, message)
+            case ErrorEvent(code="unknown_context") if context._interrupts:
+                context._answer(_error_of(message))
             case ErrorEvent():
                 await self._deliver(context, _error_of(message))
             case _:
                 pass
 
     async def _on_frame(self, frame: WireFrame) -> None:
+        self._seq = frame.seq
         context = self._by_handle.get(frame.context)
-        if frame.kind == Kind.AUDIO and context is not None:
-            if frame.encoding != Encoding.PCM_S16LE:
+        if frame.kind in (Kind.AUDIO, Kind.CODES) and context is not None:
+            if frame.encoding not in (Encoding.PCM_S16LE, Encoding.CODES_U16):
                 raise WireError(f"audio in encoding {frame.encoding}, which was not asked for")
             await self._deliver(context, frame)
 
@@ -444,3 +584,46 @@ _BY_CODE: dict[str, type[SpeechError]] = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, SpeechError)
 }
+
+
+# -- without async -----------------------------------------------------------------------------
+
+
+class SyncDuplexClient:
+    """The same client for code that is not async; an event loop runs in a thread beside it.
+
+    with SyncDuplexClient("127.0.0.1:8080") as client:
+        for frame in client.speak("Hello!"):
+            play(frame.pcm)
+    """
+
+    def __init__(self, url: str, *, token: str | None = None) -> None:
+        self._client = DuplexClient(url, token=token)
+        self._stack = ExitStack()
+        self._portal: BlockingPortal
+
+    @property
+    def info(self) -> SessionOpened:
+        return self._client.info
+
+    def speak(self, text: str, **options: Any) -> Iterator[AudioFrame]:
+        """See DuplexClient.speak. Leaving the iteration early stops the speech."""
+        frames = self._client.speak(text, **options).__aiter__()
+        try:
+            while True:
+                try:
+                    yield self._portal.call(anext, frames)
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._portal.call(frames.aclose)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._portal = stack.enter_context(start_blocking_portal())
+            stack.enter_context(self._portal.wrap_async_context_manager(self._client))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.__exit__(*error)

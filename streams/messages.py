@@ -178,8 +178,8 @@ class Limits(Message):
 
 class SessionOpened(Message):
     """`sample_rate` is that of the audio sent, `samples_per_frame` at that rate. `resumed` is true
-    if the session goes on; what was not seen follows, flagged REPLAY. `received` is then how many of
-    the client's messages arrived, its first `session.open` included: the rest is to be sent again."""
+    if the session goes on; what was not seen follows, flagged REPLAY. `received` is then how many
+    of the client's messages arrived, its first `session.open` included: send the rest again."""
 
     type: Literal["session.opened"] = "session.opened"
     session: str

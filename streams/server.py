@@ -145,8 +145,9 @@ class _WebSocketSocket:
     async def receive(self) -> str | bytes:
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
-            # 1006: the connection broke. Whoever closed it, for whatever reason, will not be back.
-            raise Disconnected(clean=message.get("code", 1006) != 1006)
+            # Uvicorn has a reason, if an empty one, only where the peer sent a closing frame; its
+            # code for a connection that broke is that of a closing frame without a code.
+            raise Disconnected(clean="reason" in message)
         text: str | None = message.get("text")
         return text if text is not None else message["bytes"]
 

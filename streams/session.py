@@ -41,9 +41,11 @@ from omni_speak.streams.messages import (
     Close,
     ErrorEvent,
     Limits,
+    Refused,
     Resume,
     ServerMessage,
     SessionOpen,
+    SessionOpened,
 )
 from omni_speak.streams.protocol import (
     Abort,
@@ -121,12 +123,13 @@ class Sessions:
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """A connection. `backlog` is what it is told first, `left` is set when it is no longer the
-    session's, `over` when nobody will use it any more."""
+    """A connection. One that resumes gets `greeting`, and what was sent after number `seq`. `left`
+    is set when it is no longer the session's, `over` when nobody will use it any more."""
 
     socket: Socket
     dialect: Dialect
-    backlog: Sequence[ServerMessage | WireFrame] = ()
+    greeting: SessionOpened | None = None
+    seq: int | None = None
     dropped: bool = False
     receiving: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     writing: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -239,7 +242,8 @@ class DuplexSession:
         """Go on over this connection; the event is set when it is not used any more. One that was
         in use is told and closed. Raises Refused."""
         greeting = self._session.resume(resume.token)
-        link = _Link(socket, dialect, [greeting, *self._journal.replay(resume.seq)])
+        self._journal.replay(resume.seq)
+        link = _Link(socket, dialect, greeting, resume.seq)
         before, self._link = self._link, link
         self._linked.set()
         self._linked = anyio.Event()
@@ -287,7 +291,7 @@ class DuplexSession:
 
     async def _listen(self, link: _Link) -> bool:
         """Until the connection is gone; whether it closed cleanly. What was received is handled
-        whole, even if the connection goes meanwhile."""
+        whole, or, once another connection was told how much that is, not at all."""
         while not link.dropped and self._given is None:
             data: str | bytes | None = None
             try:
@@ -295,7 +299,7 @@ class DuplexSession:
                     data = await link.socket.receive()
             except Disconnected as lost:
                 return lost.clean
-            if data is not None:
+            if data is not None and not link.dropped:
                 await self._receive(link, data)
         return False
 
@@ -342,14 +346,19 @@ class DuplexSession:
                 try:
                     await self._write_to(link)
                 except TimeoutError:
-                    await self._give_up(link)
+                    await self._give_up(link, f"nothing was taken for {self._send_timeout:g} s")
+                except Refused as gap:  # forgotten since the connection asked
+                    await self._give_up(link, gap.message)
                 except Disconnected:
                     link.drop()
             await link.left.wait()
 
     async def _write_to(self, link: _Link) -> None:
-        for event in link.backlog:
-            await self._tell(link, event)
+        if link.greeting is not None:
+            # Not earlier: the last item for the connection before may just have been stamped.
+            missed = self._journal.replay(link.seq)
+            for event in (link.greeting, *missed):
+                await self._tell(link, event)
         async for item in self._outgoing:
             for told in self._stamp(item):
                 await self._tell(link, told)
@@ -379,8 +388,7 @@ class DuplexSession:
             with anyio.fail_after(self._send_timeout):
                 await link.socket.send(message)
 
-    async def _give_up(self, link: _Link) -> None:
-        reason = f"nothing was taken for {self._send_timeout:g} s"
+    async def _give_up(self, link: _Link, reason: str) -> None:
         logger.warning("a client was given up: %s", reason)
         with anyio.move_on_after(CLOSE_TIMEOUT_S), suppress(Disconnected):
             await link.socket.close(TOO_SLOW, reason)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import numpy as np
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as websocket_server
 
@@ -23,8 +26,17 @@ from omni_speak.runtime.errors import (
 )
 from omni_speak.runtime.request import SpeechRequest
 from omni_speak.streams.audio import to_s16le
-from omni_speak.streams.client import AudioFrame, ConnectionLost, DuplexClient, ServerError, Speech
-from omni_speak.streams.messages import ContextDone, ContextOpened, Limits, SessionOpened
+from omni_speak.streams.client import (
+    QUEUE,
+    AudioFrame,
+    CodesFrame,
+    ConnectionLost,
+    DuplexClient,
+    ServerError,
+    Speech,
+    SyncDuplexClient,
+)
+from omni_speak.streams.messages import ContextDone, ContextOpened, Limits, Marks, SessionOpened
 from omni_speak.streams.wire import Kind, WireFrame, encode
 from tests.streams.conftest import Running, serving
 from tests.streams.fake_engine import SAMPLES, FakeEngine, frame_of
@@ -284,6 +296,187 @@ async def test_it_skips_unknown_kinds_and_joins_samples_cut_in_two() -> None:
             frames = await frames_of_speech(client.speak("x"))
     assert [f.tick for f in frames] == [0, 1, 2, 3, 4]
     assert b"".join(f.pcm.tobytes() for f in frames) == pcm
+
+
+TEXT = "  Hello there,  dear friend. And  more."
+
+
+async def test_words_cite_the_text_as_it_was_sent(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        context = await client.open_context()
+        for character in TEXT:
+            await context.append(character)
+        await context.end()
+        heard, words, last = 0, [], 0.0
+        async for event in context.events():
+            if isinstance(event, AudioFrame):
+                heard += len(event.pcm)
+            elif isinstance(event, Marks):
+                for word in event.words:
+                    assert last <= word.start_ms < word.end_ms
+                    assert word.end_ms > heard / 24  # no later than the audio
+                    assert word.text == TEXT[word.start_char : word.end_char]
+                    words.append(word.text)
+                    last = word.end_ms
+    assert words == TEXT.split()
+
+
+async def test_an_interrupt_tells_what_was_heard_and_the_context_goes_on(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        context = await client.open_context()
+        await context.append(TEXT + " #endless")
+        await context.end()
+        frames = context.__aiter__()
+        for _ in range(9):
+            await anext(frames)
+        told = await context.interrupt(played_ms=279.9)
+        assert (told.heard_ms, told.heard_by) == (279.9, "offset")
+        assert told.text_spoken + told.text_remaining == TEXT + " #endless"
+        assert told.text_spoken == "  Hello there,  dear"
+        await context.append("Yes?")
+        await context.flush()
+        assert (await anext(frames)).epoch == 1
+        await context.played(samples=0)
+        await context.interrupt()
+        await context.append("Good bye.")
+        await context.end()
+        assert [frame.epoch async for frame in frames] == [2, 2]
+    assert not server.engine.running
+
+
+async def test_an_interrupt_reaches_a_context_whose_frames_nobody_reads(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        context = await client.open_context(max_lead_ms=None)
+        await context.append("Go on #endless")
+        await context.flush()
+        while context._inbox.statistics().current_buffer_used < QUEUE:
+            await anyio.sleep(0.01)
+        with anyio.fail_after(5):
+            told = await context.interrupt()
+        assert told.text_spoken + told.text_remaining == "Go on #endless"
+        await context.cancel()
+        assert [frame async for frame in context] == []
+
+
+async def test_acks_reach_the_engine(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        context = await client.open_context()
+        await context.append("Go on #endless")
+        await context.flush()
+        frames = context.__aiter__()
+        frame = await anext(frames)
+        await context.played(frame.pts + len(frame.pcm))
+        async for _ in frames:
+            if server.engine.heard:
+                break
+    assert server.engine.heard == SAMPLES
+
+
+async def test_codes_in_place_of_samples(server: Running) -> None:
+    async with DuplexClient(server.url, codes=True) as client:
+        context = await client.open_context(seed=3)
+        await context.append("One two three.")
+        await context.end()
+        frames = [event async for event in context.events() if isinstance(event, CodesFrame)]
+    request = SpeechRequest(text="One two three.", voice="Ada", seed=3)
+    expected = np.stack([frame_of(request, i).codes for i in range(3)])
+    assert np.array_equal(np.concatenate([f.codes for f in frames]), expected)
+    assert [f.key for f in frames] == [True, False, False]
+
+
+class Cable:
+    """A TCP connection to a server that can be cut."""
+
+    def __init__(self, url: str) -> None:
+        self._host, port = url.removeprefix("http://").split(":")
+        self._port = int(port)
+        self._ends: list[SocketStream] = []
+        self.bytes_left = 1 << 60
+        self.plugs = 0
+
+    async def plug(self, client: SocketStream) -> None:
+        self.plugs += 1
+        async with await anyio.connect_tcp(self._host, self._port) as server, client:
+            self._ends = [client, server]
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._carry, client, server)
+                await self._carry(server, client)
+                tasks.cancel_scope.cancel()
+
+    async def _carry(self, source: SocketStream, target: SocketStream) -> None:
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            async for data in source:
+                self.bytes_left -= len(data)
+                if self.bytes_left < 0:
+                    self.cut()
+                await target.send(data)
+
+    def cut(self) -> None:
+        self.bytes_left = 1 << 60
+        ends, self._ends = self._ends, []
+        for end in ends:
+            end.extra(SocketAttribute.raw_socket).shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("after", [2_000, 5_000, 20_000, 100_000, 300_000, 385_000])
+async def test_a_connection_that_breaks_costs_nothing(server: Running, after: int) -> None:
+    text = "Say it all #frames=100"
+    cable = Cable(server.url)
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    async with listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, cable.plug)
+        port = listener.extra(SocketAttribute.local_port)
+        async with DuplexClient(f"127.0.0.1:{port}") as client:
+            cable.bytes_left = after
+            speech = client.speak(text, seed=7)
+            frames = await frames_of_speech(speech)
+        tasks.cancel_scope.cancel()
+    assert cable.plugs == 2
+    assert b"".join(f.pcm.tobytes() for f in frames) == expected_pcm(text, 7, 100)
+    assert speech.result is not None and speech.result.complete
+    assert len(client._sent) == client._sent_count
+
+
+async def test_text_sent_while_the_connection_breaks_arrives_once(server: Running) -> None:
+    words = [f"word{i}" for i in range(60)]
+    cable = Cable(server.url)
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    async with listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, cable.plug)
+        port = listener.extra(SocketAttribute.local_port)
+        async with DuplexClient(f"127.0.0.1:{port}") as client:
+            context = await client.open_context()
+            heard: list[str] = []
+
+            async def write() -> None:
+                for i, word in enumerate(words):
+                    if i % 20 == 10:
+                        cable.cut()
+                    await context.append(word + " ")
+                    await anyio.lowlevel.checkpoint()
+                await context.end()
+
+            async with anyio.create_task_group() as writing:
+                writing.start_soon(write)
+                async for event in context.events():
+                    if isinstance(event, Marks):
+                        heard += [word.text for word in event.words]
+        tasks.cancel_scope.cancel()
+    assert cable.plugs > 1
+    assert heard == words
+
+
+async def test_without_async(server: Running) -> None:
+    def speak() -> list[AudioFrame]:
+        with SyncDuplexClient(server.url) as client:
+            assert client.info.model == "fake"
+            next(client.speak("Go on #endless"))
+            return list(client.speak("One two three.", seed=3))
+
+    frames = await anyio.to_thread.run_sync(speak)
+    pcm = b"".join(f.pcm.tobytes() for f in frames)
+    assert pcm == expected_pcm("One two three.", 3, 3)
+    await idle(server.engine)
 
 
 async def test_nobody_there() -> None:
