@@ -6,8 +6,11 @@ import httpx
 import numpy as np
 import pytest
 
+from omni_speak.models.wren.decoder import Decoder
 from omni_speak.runtime.errors import UnknownVoice
-from omni_speak.streams.client import AudioFrame, DuplexClient
+from omni_speak.streams.audio import to_s16le
+from omni_speak.streams.client import AudioFrame, CodesFrame, DuplexClient
+from omni_speak.streams.messages import Marks
 
 pytestmark = pytest.mark.anyio
 
@@ -60,3 +63,55 @@ async def test_leaving_early_and_bad_input_leave_it_usable(server_url: str) -> N
         nothing = client.speak("?!...")
         assert [frame async for frame in nothing] == []
         assert [frame async for frame in client.speak("Still here.")]
+
+
+async def test_words_are_marked_before_they_are_over_and_cite_the_text(server_url: str) -> None:
+    text = "Dr. Ng paid $6.25 at 8 a.m. for tea.  Then she left."
+    async with DuplexClient(server_url) as client:
+        context = await client.open_context(seed=1)
+        await context.append(text)
+        await context.end()
+        words, samples = [], 0
+        async for event in context.events():
+            if isinstance(event, Marks):
+                words += event.words
+                assert all(w.end_ms > samples * 1000 / client.info.sample_rate for w in event.words)
+            elif isinstance(event, AudioFrame):
+                samples += len(event.pcm)
+    written = "Dr. Ng paid $6.25 at 8_a.m. for tea. Then she left.".split()  # "8 a.m." is one
+    assert [w.text.strip(".") for w in words] == [w.strip(".").replace("_", " ") for w in written]
+    assert all(text[w.start_char : w.end_char] == w.text for w in words)
+    times = [t for w in words for t in (w.start_ms, w.end_ms)]
+    assert times == sorted(times)
+
+
+async def test_an_interrupt_splits_the_text_and_speech_goes_on(server_url: str) -> None:
+    async with DuplexClient(server_url) as client:
+        context = await client.open_context(seed=1)
+        await context.append(SENTENCE)
+        await context.end()
+        frames = context.__aiter__()
+        while (await anext(frames)).tick < 12:
+            pass
+        told = await context.interrupt(played_ms=900)
+        assert (told.heard_ms, told.heard_by) == (900, "offset")
+        assert told.text_spoken + told.text_remaining == SENTENCE
+        assert told.text_spoken.startswith("Hello")
+        assert told.text_remaining.endswith("one frame at a time.")
+        await context.append("Yes, of course.")
+        await context.end()
+        assert {frame.epoch async for frame in frames} == {1}
+
+
+async def test_codes_decoded_here_are_the_samples_the_server_sends(server_url: str) -> None:
+    async with DuplexClient(server_url) as client:
+        samples = np.concatenate([f.pcm async for f in client.speak(SENTENCE, seed=1)])
+    decoder, decoded = Decoder(), []
+    async with DuplexClient(server_url, codes=True) as client:
+        context = await client.open_context(seed=1)
+        await context.append(SENTENCE)
+        await context.end()
+        async for event in context.events():
+            if isinstance(event, CodesFrame):
+                decoded.append(decoder.feed(event.codes, key=event.key))
+    assert to_s16le(np.concatenate(decoded)) == samples.tobytes()

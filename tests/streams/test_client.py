@@ -156,7 +156,7 @@ async def test_leaving_early_frees_the_engine_and_the_connection_goes_on(server:
         assert not client._contexts
 
 
-async def test_cancel_ends_with_its_reason_and_no_late_frame(server: Running) -> None:
+async def test_D15_cancel_ends_with_its_reason_and_no_late_frame(server: Running) -> None:
     async with DuplexClient(server.url) as client:
         context = await client.open_context()
         await context.append("Go on #endless")
@@ -195,7 +195,7 @@ async def test_errors_are_typed_and_leave_the_connection_usable(
 
 
 @pytest.mark.parametrize("text", ["", "   \t\n", "?!...", "🎉", "**", "\u200b\u200b"])
-async def test_nothing_to_say_is_a_clean_end(server: Running, text: str) -> None:
+async def test_D09_nothing_to_say_is_a_clean_end(server: Running, text: str) -> None:
     async with DuplexClient(server.url) as client:
         speech = client.speak(text)
         assert await frames_of_speech(speech) == []
@@ -238,7 +238,7 @@ async def test_a_dead_engine_is_told_and_refuses_the_next() -> None:
         assert refused.value.code == "engine_dead"
 
 
-async def test_it_skips_unknown_kinds_and_joins_samples_cut_in_two() -> None:
+async def test_D11_it_skips_unknown_kinds_and_joins_samples_cut_in_two() -> None:
     pcm = bytes(range(200)) * 20
     opened = SessionOpened(
         session="s",

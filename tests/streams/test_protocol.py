@@ -190,7 +190,7 @@ def test_messages_of_several_frames() -> None:
     assert (done.reason, done.frames, done.complete) == ("length", 6, False)
 
 
-def test_the_largest_message_stays_under_64_kib() -> None:
+def test_D19_the_largest_message_stays_under_64_kib() -> None:
     session = opened_session(frames_per_message=8, format="pcm_f32le")
     tell(session, "context.open")
     effects = [e for i in range(9) for e in session.frame(1, spoken(i))]
@@ -199,7 +199,7 @@ def test_the_largest_message_stays_under_64_kib() -> None:
     assert refused.param == "frames_per_message"
 
 
-def test_after_cancel_nothing_of_the_context_is_sent() -> None:
+def test_D15_after_cancel_nothing_of_the_context_is_sent() -> None:
     session = opened_session()
     tell(session, "context.open")
     session.frame(1, spoken(0))
@@ -299,7 +299,7 @@ def test_the_end_of_the_drain_ends_everything() -> None:
         (b"\x16\x01", "unexpected_binary", None),
     ],
 )
-def test_bad_messages_are_named_and_change_nothing(
+def test_D19_bad_messages_are_named_and_change_nothing(
     data: str | bytes, code: str, param: str | None
 ) -> None:
     session = opened_session()

@@ -73,7 +73,7 @@ def session_on(socket: HeldSocket, engine: FakeEngine, **options: Any) -> Duplex
     return DuplexSession(socket, engine, NativeDialect(), Limits(), Drain(), **options)
 
 
-async def test_a_slow_reader_holds_only_its_own_stream() -> None:
+async def test_D17_a_slow_reader_holds_only_its_own_stream() -> None:
     engine = FakeEngine()
     slow = HeldSocket(OPEN, *speech("#endless"))
     fast = HeldSocket(OPEN, *speech("#frames=100"), {"type": "ping"})
@@ -105,14 +105,33 @@ async def test_a_reader_that_catches_up_misses_nothing() -> None:
     assert json.loads(socket.sent[-1])["type"] == "context.done"
 
 
-async def test_a_reader_that_takes_nothing_is_given_up() -> None:
+async def test_D17_a_reader_that_takes_nothing_is_given_up_and_told() -> None:
     engine, socket = FakeEngine(), HeldSocket(OPEN, *speech("#endless"))
     with anyio.fail_after(5):
         await session_on(socket, engine, send_timeout=0.01).run()
     assert not engine.running
+    assert socket.closed == (4002, "nothing was taken for 0.01 s")
 
 
-async def test_cancel_while_the_socket_is_stuck_stops_the_engine_at_once() -> None:
+async def test_D17_a_reader_that_is_only_slow_is_kept_and_served() -> None:
+    engine, socket = FakeEngine(), HeldSocket(OPEN, *speech("#frames=60"))
+    socket.flowing.set()
+    take = socket.send
+
+    async def slowly(data: str | bytes) -> None:
+        await anyio.sleep(0.02)  # in all, many times what one message may take
+        await take(data)
+
+    socket.send = slowly  # type: ignore[method-assign]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session_on(socket, engine, send_timeout=0.3).run)
+        while "context.done" not in str(socket.sent[-1:]):
+            await anyio.sleep(0.02)
+        socket.vanish()
+    assert sum(isinstance(data, bytes) for data in socket.sent) == 60
+
+
+async def test_D15_cancel_while_the_socket_is_stuck_stops_the_engine_at_once() -> None:
     engine, socket = FakeEngine(), HeldSocket(OPEN, *speech("#endless"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session_on(socket, engine).run)
@@ -159,7 +178,7 @@ async def answer(socket: ClientConnection) -> dict[str, Any]:
     return message
 
 
-async def test_bad_messages_are_answered_and_the_connection_goes_on(server: Running) -> None:
+async def test_D19_bad_messages_are_answered_and_the_connection_goes_on(server: Running) -> None:
     async with raw(server) as socket:
         for data, code in [
             ("{", "invalid_json"),
@@ -175,7 +194,7 @@ async def test_bad_messages_are_answered_and_the_connection_goes_on(server: Runn
     assert server.engine.requests == sum(WARM_UP_STREAMS) + 1  # the one good context
 
 
-async def test_an_oversize_message_closes_with_a_reason(server: Running) -> None:
+async def test_D19_an_oversize_message_closes_with_a_reason(server: Running) -> None:
     async with raw(server) as socket:
         await tell(socket, OPEN)
         limit = (await answer(socket))["limits"]["message_bytes"]
@@ -187,7 +206,7 @@ async def test_an_oversize_message_closes_with_a_reason(server: Running) -> None
     assert str(limit) in closed.value.rcvd.reason
 
 
-async def test_text_that_is_not_utf8_closes_with_1007(server: Running) -> None:
+async def test_D19_text_that_is_not_utf8_closes_with_1007(server: Running) -> None:
     async with raw(server) as socket:
         await tell(socket, OPEN)
         await answer(socket)
