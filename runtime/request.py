@@ -69,8 +69,8 @@ class EngineInfo:
     """What a client may know of the engine: declared in `session.opened` and `/v1/audio/voices`.
 
     `sample_rate` Hz, `frame_rate` Hz, `samples_per_frame` = sample_rate / frame_rate,
-    `codebooks` per frame of `codebook_size` entries, `max_text_chars` per request. `open_text`: text
-    may go on while it is spoken.
+    `codebooks` per frame of `codebook_size` entries, `max_text_chars` per request.
+    With `open_text` a text may go on while it is spoken.
     """
 
     model: str
