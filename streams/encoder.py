@@ -89,6 +89,15 @@ class Encoder:
         return rest + self._sink.close()
 
 
+def opus_packets(data: bytes) -> int:
+    """How many packets `opus` data holds."""
+    count = at = 0
+    while at < len(data):
+        at += 2 + int.from_bytes(data[at : at + 2], "little")
+        count += 1
+    return count
+
+
 def _sink(format: EncodedFormat, rate: int) -> _Sink:
     match format:
         case "pcm_s16le" | "pcm_f32le" | "wav":

@@ -25,10 +25,17 @@ import numpy as np
 
 from omni_speak.runtime.errors import EngineDead, InvalidRequest, SpeechError, TextTooLong
 from omni_speak.runtime.request import MAX_SEED, EngineInfo, SpeechRequest
-from omni_speak.streams.audio import to_f32le, to_s16le
+from omni_speak.streams.encoder import (
+    OPUS_PACKET_MS,
+    OPUS_RATES,
+    SAMPLE_RATES,
+    Encoder,
+    opus_packets,
+)
 from omni_speak.streams.messages import (
     MAX_FRAMES_PER_MESSAGE,
     AnyEvent,
+    AudioFormat,
     Cancel,
     ClientMessage,
     Close,
@@ -64,11 +71,17 @@ NORMAL_CLOSURE = 1000
 INTERNAL_ERROR = 1011
 SERVICE_RESTART = 1012
 
+MAX_PAYLOAD_BYTES = 63 * 1024
+
 _ENCODINGS = {
     "pcm_s16le": Encoding.PCM_S16LE,
     "pcm_f32le": Encoding.PCM_F32LE,
+    "opus": Encoding.OPUS,
+    "mulaw": Encoding.MULAW,
+    "alaw": Encoding.ALAW,
     "codes_u16": Encoding.CODES_U16,
 }
+_SAMPLE_BYTES = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}
 
 # -- effects -----------------------------------------------------------------------------------
 
@@ -123,13 +136,15 @@ Effect = Send | Start | Say | End | Abort | Played | Close
 
 @dataclass(slots=True)
 class _Context:
-    """`frames` and `samples` were sent, of all epochs. `text` is all that was appended, and this
-    epoch speaks it from `epoch_char` on, in audio from `epoch_start` on (model's samples)."""
+    """`frames` of all epochs, `samples` at the session's rate, were sent. `text` is all that was
+    appended, and this epoch speaks it from `epoch_char` on, in audio from `epoch_start` on (the
+    model's samples)."""
 
     name: str
     handle: int
     request: SpeechRequest
     cutter: Cutter
+    encoder: Encoder | None
     text: str = ""
     text_ended: bool = False
     done: bool = False
@@ -137,11 +152,14 @@ class _Context:
     epoch_char: int = 0
     epoch_start: int = 0
     frames: int = 0
+    samples: int = 0
     segments_before: int = 0
     segment: int = -1
     words: list[SpokenWord] = field(default_factory=list)
     held: list[SpokenFrame] = field(default_factory=list)
     complete: bool = True
+    spoken: bool = False
+    """Something of this epoch was sent."""
     acked: int | None = None
     dry_at: float = 0.0
     """When a player that starts at once and never stops will have played all that was sent."""
@@ -174,6 +192,7 @@ class Session:
         """The client's messages so far, as they came over the wire."""
         self._opened: SessionOpened | None = None
         self._resumable = False
+        self._max_frames = 1
         self._by_name: dict[str, _Context] = {}
         self._by_handle: dict[int, _Context] = {}
         self._ended: OrderedDict[str, _Context] = OrderedDict()
@@ -254,16 +273,12 @@ class Session:
         if self._opened is not None:
             raise Refused("session_already_open", "this session is already open")
         info = self._info
-        if message.format not in _ENCODINGS:
-            raise Refused(
-                "unsupported_format",
-                f"format must be one of {', '.join(_ENCODINGS)}",
-                param="format",
-            )
-        if message.sample_rate not in (None, info.sample_rate):
-            raise Refused(
-                "unsupported_rate", f"sample_rate must be {info.sample_rate}", param="sample_rate"
-            )
+        rate = message.sample_rate or info.sample_rate
+        check_format(message.format, rate, info)
+        samples_per_frame = round(rate / info.frame_rate)
+        self._max_frames = max(
+            1, min(MAX_FRAMES_PER_MESSAGE, MAX_PAYLOAD_BYTES // (4 * samples_per_frame))
+        )
         voice = settle(info, SpeechRequest(text="", voice=message.voice, seed=0)).voice
         assert voice is not None  # settled
         self._resumable = message.resumable
@@ -274,10 +289,11 @@ class Session:
             received=0,
             model=info.model,
             format=message.format,
-            frames_per_message=message.frames_per_message,
-            sample_rate=info.sample_rate,
+            frames_per_message=message.frames_per_message
+            and min(message.frames_per_message, self._max_frames),
+            sample_rate=rate,
             frame_rate=info.frame_rate,
-            samples_per_frame=info.samples_per_frame,
+            samples_per_frame=samples_per_frame,
             codebooks=info.codebooks,
             codebook_size=info.codebook_size,
             voices=info.voices,
@@ -312,7 +328,9 @@ class Session:
         )
         assert request.voice is not None and request.seed is not None  # settled
         handle = self._next_handle()
-        context = _Context(message.context, handle, request, Cutter(self._info))
+        context = _Context(
+            message.context, handle, request, Cutter(self._info), self._new_encoder(opened)
+        )
         self._ended.pop(context.name, None)
         self._by_name[context.name] = self._by_handle[handle] = context
         event = ContextOpened(
@@ -356,6 +374,7 @@ class Session:
     # What the listener heard
 
     def _ack(self, context: _Context, samples: int) -> list[Effect]:
+        samples = self._to_model(samples)
         # An ack of an earlier epoch's audio says nothing of this one's.
         heard = min(samples, self._sent(context)) - context.epoch_start
         if heard < 0:
@@ -394,10 +413,12 @@ class Session:
         context.epoch_char = len(context.text)
         context.epoch_start = self._sent(context)
         context.cutter = Cutter(self._info, context.epoch_char)
+        assert self._opened is not None
+        context.encoder = self._new_encoder(self._opened)
         context.text_ended = context.done
         context.segments_before, context.segment = context.segments, -1
         context.words, context.held = [], []
-        context.acked, context.dry_at = None, 0.0
+        context.acked, context.dry_at, context.spoken = None, 0.0, False
 
     def _heard(self, context: _Context, played_ms: float | None) -> tuple[int, HeardBy]:
         """Samples of this epoch that were heard."""
@@ -411,7 +432,12 @@ class Session:
         return max(0, sent - round(to_play * self._info.sample_rate)), "clock"
 
     def _sent(self, context: _Context) -> int:
-        return context.frames * self._info.samples_per_frame
+        return self._to_model(context.samples)
+
+    def _to_model(self, samples: int) -> int:
+        """The model's samples that last as long."""
+        assert self._opened is not None
+        return samples * self._info.sample_rate // self._opened.sample_rate
 
     def _ms(self, samples: float) -> float:
         return round(samples * 1000 / self._info.sample_rate, 1)
@@ -428,12 +454,12 @@ class Session:
     def _due(self, context: _Context) -> int:
         """How many frames go into one message."""
         assert self._opened is not None
-        if context.frames * self._info.samples_per_frame == context.epoch_start:
+        if not context.spoken:
             return 1
         if self._opened.frames_per_message is not None:
             return self._opened.frames_per_message
         lead = (context.dry_at - self._clock()) * self._info.frame_rate
-        return max(1, min(int(lead / 2), MAX_FRAMES_PER_MESSAGE))
+        return max(1, min(int(lead / 2), self._max_frames))
 
     def finished(
         self, handle: int, epoch: int, reason: Literal["stop", "length"], segments: int
@@ -442,7 +468,7 @@ class Session:
         context = self._current(handle, epoch)
         if context is None:
             return []
-        effects = self._send_held(context)
+        effects = self._send_held(context, last=True)
         context.segment = segments - 1
         return [*effects, *self._done(context, reason)]
 
@@ -462,22 +488,31 @@ class Session:
         context = self._by_handle.get(handle)
         return context if context is not None and context.epoch == epoch else None
 
-    def _send_held(self, context: _Context) -> list[Effect]:
-        if not context.held:
-            return []
+    def _send_held(self, context: _Context, *, last: bool = False) -> list[Effect]:
         held, context.held = context.held, []
         effects: list[Effect] = []
         words = [word for frame in held for word in frame.words]
         if words:
             context.words += words
             effects.append(Send(self._marks(context, words)))
-        effects.append(Send(self._wire_frame(context, held)))
-        now = self._clock()
-        seconds = len(held) / self._info.frame_rate
-        context.dry_at = max(context.dry_at, now) + seconds
-        context.frames += len(held)
-        context.segment = held[-1].segment
+        payload = self._payload(context, held, last=last)
+        if payload:  # a resampler or a codec may look ahead
+            effects.append(Send(self._wire_frame(context, payload, any(f.key for f in held))))
+        if held:
+            context.spoken = True
+            context.frames += len(held)
+            context.segment = held[-1].segment
+            seconds = len(held) / self._info.frame_rate
+            context.dry_at = max(context.dry_at, self._clock()) + seconds
         return effects
+
+    def _payload(self, context: _Context, held: list[SpokenFrame], *, last: bool) -> bytes:
+        if context.encoder is None:
+            return b"".join(frame.codes.astype("<u2").tobytes() for frame in held)
+        payload = b""
+        if held:
+            payload = context.encoder.encode(np.concatenate([frame.pcm for frame in held]))
+        return payload + context.encoder.flush() if last else payload
 
     def _marks(self, context: _Context, words: list[SpokenWord]) -> Marks:
         return Marks(
@@ -496,28 +531,39 @@ class Session:
             measured=True,
         )
 
-    def _wire_frame(self, context: _Context, held: list[SpokenFrame]) -> WireFrame:
-        assert self._opened is not None
-        format = self._opened.format
-        flags = Flag.FIRST if context.frames == 0 else Flag(0)
-        if any(frame.key for frame in held):
-            flags |= Flag.KEY
-        if format == "codes_u16":
-            payload = np.concatenate([frame.codes for frame in held]).astype("<u2").tobytes()
-        else:
-            pcm = np.concatenate([frame.pcm for frame in held])
-            payload = to_f32le(pcm) if format == "pcm_f32le" else to_s16le(pcm)
+    def _wire_frame(self, context: _Context, payload: bytes, key: bool) -> WireFrame:
+        opened = self._opened
+        assert opened is not None
+        flags = Flag.KEY if key else Flag(0)
+        if context.samples == 0:
+            flags |= Flag.FIRST
+        pts = context.samples
+        context.samples += self._samples_in(payload, opened)
         return WireFrame(
-            kind=Kind.CODES if format == "codes_u16" else Kind.AUDIO,
+            kind=Kind.CODES if opened.format == "codes_u16" else Kind.AUDIO,
             flags=flags,
-            encoding=_ENCODINGS[format],
+            encoding=_ENCODINGS[opened.format],
             context=context.handle,
             epoch=context.epoch,
             seq=0,  # the journal's
-            tick=context.frames,
-            pts=self._sent(context),
+            tick=pts // opened.samples_per_frame,
+            pts=pts,
             payload=payload,
         )
+
+    def _samples_in(self, payload: bytes, opened: SessionOpened) -> int:
+        match opened.format:
+            case "codes_u16":
+                return len(payload) // (2 * opened.codebooks) * opened.samples_per_frame
+            case "opus":
+                return opus_packets(payload) * opened.sample_rate * OPUS_PACKET_MS // 1000
+            case format:
+                return len(payload) // _SAMPLE_BYTES[format]
+
+    def _new_encoder(self, opened: SessionOpened) -> Encoder | None:
+        if opened.format == "codes_u16":
+            return None
+        return Encoder(opened.format, self._info.sample_rate, opened.sample_rate)
 
     # Ends
 
@@ -551,7 +597,7 @@ class Session:
             context=context.name,
             reason=reason,
             frames=context.frames,
-            samples=self._sent(context),
+            samples=context.samples,
             segments=context.segments,
             complete=context.complete and reason == "stop",
         )
@@ -566,6 +612,20 @@ class Session:
     def _close(self, code: int, reason: str) -> Close:
         self._closed = True
         return Close(code, reason)
+
+
+def check_format(format: AudioFormat, rate: int, info: EngineInfo) -> None:
+    """Raises Refused."""
+    if format == "codes_u16":
+        allowed: tuple[int, ...] = (info.sample_rate,)
+    else:
+        allowed = OPUS_RATES if format == "opus" else SAMPLE_RATES
+    if rate not in allowed:
+        raise Refused(
+            "unsupported_rate",
+            f"the sample rate of {format} must be one of {', '.join(map(str, allowed))}",
+            param="sample_rate",
+        )
 
 
 def _say(context: _Context, segments: list[Segment]) -> list[Effect]:

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from omni_speak.runtime.errors import EngineDead, NoAudio, SpeechError
 from omni_speak.runtime.request import SpeechRequest
 from omni_speak.streams.dialects.native import NativeDialect
+from omni_speak.streams.encoder import OPUS_RATES, Encoder, opus_packets
 from omni_speak.streams.messages import (
     SERVER_MESSAGE,
     AnyEvent,
@@ -191,7 +193,7 @@ def test_messages_of_several_frames() -> None:
 
 
 def test_D19_the_largest_message_stays_under_64_kib() -> None:
-    session = opened_session(frames_per_message=8, format="pcm_f32le")
+    session = opened_session(frames_per_message=8, format="pcm_f32le", sample_rate=48_000)
     tell(session, "context.open")
     effects = [e for i in range(9) for e in session.frame(1, spoken(i))]
     assert max(len(encode(f)) for f in sent(effects)) <= 64 * 1024
@@ -458,6 +460,50 @@ def test_frames_per_message_grow_with_the_lead() -> None:
     assert sizes[:4] == [1, 1, 1, 1]
     assert sizes == sorted(sizes)
     assert sizes[-1] == 8
+
+
+@pytest.mark.parametrize("format", ["pcm_s16le", "pcm_f32le", "mulaw", "alaw", "opus"])
+@pytest.mark.parametrize("rate", [8000, 16000, 22050, 24000, 44100, 48000])
+def test_formats_are_the_whole_conversion_in_pieces(format: Any, rate: int) -> None:
+    session = new_session()
+    effects = tell(session, "session.open", None, format=format, sample_rate=rate)
+    if format == "opus" and rate not in OPUS_RATES:
+        refused = error(effects)
+        assert (refused.param, "8000, 16000" in refused.message) == ("sample_rate", True)
+        return
+    (opened,) = sent(effects)
+    assert (opened.sample_rate, opened.samples_per_frame) == (rate, rate * 2 // 25)
+    tell(session, "context.open")
+    events = [e for i in range(30) for e in sent(session.frame(1, spoken(i)))]
+    *tail, done = sent(session.finished(1, "stop", 1))
+    frames = events + tail
+    encoder = Encoder(format, INFO.sample_rate, rate)
+    whole = encoder.encode(np.concatenate([spoken(i).pcm for i in range(30)])) + encoder.flush()
+    assert b"".join(f.payload for f in frames) == whole
+    samples = 0
+    for frame in frames:
+        assert frame.pts == samples
+        assert frame.tick == samples // opened.samples_per_frame
+        samples += samples_in(frame.payload, format, rate)
+    assert done.samples == samples
+    assert done.frames == 30
+    assert abs(samples - 30 * opened.samples_per_frame) <= rate // 50  # opus fills its last packet
+
+
+def samples_in(payload: bytes, format: str, rate: int) -> int:
+    if format == "opus":
+        return opus_packets(payload) * rate // 50
+    return len(payload) // {"pcm_s16le": 2, "pcm_f32le": 4}.get(format, 1)
+
+
+@pytest.mark.parametrize("rate", [8000, 48000])
+def test_media_time_is_the_same_at_any_rate(rate: int) -> None:
+    session = speaking(sample_rate=rate)
+    tell(session, "playback.ack", samples=rate * 6 // 25)
+    event = interrupted(tell(session, "interrupt"))
+    assert (event.heard_ms, event.text_spoken) == (240, " Hello  there,")
+    frames = [f for i in range(5) for f in sent(session.frame(1, spoken(i), epoch=1))]
+    assert frames[0].pts > rate // 3
 
 
 def test_codes_instead_of_samples() -> None:
