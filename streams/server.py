@@ -25,17 +25,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from omni_speak.runtime.errors import SpeechError
 from omni_speak.streams.access import Access, Policy
-from omni_speak.streams.dialects import openai_speech
+from omni_speak.streams.dialects import elevenlabs, openai_speech
 from omni_speak.streams.dialects.native import SUBPROTOCOL, NativeDialect
 from omni_speak.streams.dialects.openai_speech import error_response, openai_error
 from omni_speak.streams.messages import Limits
 from omni_speak.streams.service import Activity, EngineFactory, Service, service_of
-from omni_speak.streams.session import Disconnected, DuplexSession
 from omni_speak.streams.speaking import Engine
+from omni_speak.streams.websocket import converse
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ def create_app(
         routes=[
             WebSocketRoute("/v1/duplex", duplex),
             *openai_speech.ROUTES,
+            *elevenlabs.ROUTES,
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/metrics", metrics),
@@ -136,39 +137,7 @@ class _Counted:
 # -- WS /v1/duplex -----------------------------------------------------------------------------
 
 
-class _WebSocketSocket:
-    """A Starlette websocket as a session sees it."""
-
-    def __init__(self, websocket: WebSocket) -> None:
-        self._websocket = websocket
-
-    async def receive(self) -> str | bytes:
-        message = await self._websocket.receive()
-        if message["type"] == "websocket.disconnect":
-            # Uvicorn has a reason, if an empty one, only where the peer sent a closing frame; its
-            # code for a connection that broke is that of a closing frame without a code.
-            raise Disconnected(clean="reason" in message)
-        text: str | None = message.get("text")
-        return text if text is not None else message["bytes"]
-
-    async def send(self, data: str | bytes) -> None:
-        key = "text" if isinstance(data, str) else "bytes"
-        try:
-            await self._websocket.send({"type": "websocket.send", key: data})
-        except WebSocketDisconnect:
-            raise Disconnected from None
-
-    async def close(self, code: int, reason: str) -> None:
-        await self._websocket.close(code, reason)
-
-
 async def duplex(websocket: WebSocket) -> None:
-    service = service_of(websocket)
-    try:
-        engine = service.ready_engine()
-    except SpeechError as error:
-        await websocket.send_denial_response(error_response(error))
-        return
     offered = websocket.scope["subprotocols"]
     if offered and SUBPROTOCOL not in offered:
         message = f"no subprotocol in common; there is {SUBPROTOCOL}"
@@ -176,24 +145,8 @@ async def duplex(websocket: WebSocket) -> None:
             openai_error(400, message, "sec-websocket-protocol", "unknown_subprotocol")
         )
         return
-    await websocket.accept(subprotocol=SUBPROTOCOL if offered else None)
-    session = DuplexSession(
-        _WebSocketSocket(websocket),
-        engine,
-        NativeDialect(),
-        service.limits,
-        service.drain,
-        sessions=service.sessions,
-        send_timeout=service.send_timeout,
-        on_frame=service.metrics.frames.labels("duplex").inc,
-    )
-    outcome = "bug"
-    with service.metrics.active.labels("duplex").track_inprogress():
-        try:
-            await session.run()
-            outcome = "closed"
-        finally:
-            service.metrics.requests.labels("duplex", outcome).inc()
+    subprotocol = SUBPROTOCOL if offered else None
+    await converse(websocket, NativeDialect(), name="duplex", subprotocol=subprotocol)
 
 
 # -- uvicorn around the app --------------------------------------------------------------------

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import time
 import uuid
+from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -24,8 +27,9 @@ from omni_speak.runtime.errors import (
     Overloaded,
     SpeechError,
 )
-from omni_speak.runtime.request import MAX_SEED
+from omni_speak.runtime.request import MAX_SEED, EngineInfo
 from omni_speak.streams.audio import to_s16le, wav_header
+from omni_speak.streams.encoder import EncodedFormat, Encoder
 from omni_speak.streams.service import Service, Unavailable, service_of
 from omni_speak.streams.speaking import SpokenFrame, TextStream, speak_text
 
@@ -33,11 +37,28 @@ logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 1024 * 1024
 
+HOSTED_VOICES = (
+    *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
+    *("marin", "nova", "onyx", "sage", "shimmer", "verse"),
+)
+_ENCODINGS: dict[str, EncodedFormat] = {"pcm": "pcm_s16le", "opus": "ogg_opus"}
+_MEDIA_TYPES = {
+    "wav": "audio/wav",
+    "mp3": "audio/mpeg",
+    "opus": "audio/ogg",
+    "flac": "audio/flac",
+    "aac": "audio/aac",
+}
+
 
 class BodyTooLarge(InvalidRequest):
     """The request's body is over the limit."""
 
     code = "body_too_large"
+
+
+class VoiceId(BaseModel):
+    id: str
 
 
 class SpeechBody(BaseModel):
@@ -48,8 +69,9 @@ class SpeechBody(BaseModel):
 
     input: str
     model: str | None = None
-    voice: str | None = None
-    response_format: Literal["wav", "pcm"] = "wav"
+    voice: str | VoiceId | None = None
+    response_format: Literal["wav", "pcm", "mp3", "opus", "flac", "aac"] = "wav"
+    stream_format: Literal["audio", "sse"] = "audio"
     speed: float = Field(1.0, allow_inf_nan=False)
     seed: int | None = Field(None, ge=0, le=MAX_SEED)
     temperature: float | None = Field(None, ge=0.0, le=2.0)
@@ -67,12 +89,21 @@ async def speech(request: Request) -> Response:
     stream = speak_text(
         engine,
         body.input,
-        voice=body.voice,
+        voice=_voice(body, engine.info),
         speed=body.speed,
         seed=body.seed,
         temperature=body.temperature,
     )
     return _SpeechResponse(service, stream, body, engine.info.sample_rate)
+
+
+def _voice(body: SpeechBody, info: EngineInfo) -> str | None:
+    """The hosted service's names are our voices in turn, where we have none of that name."""
+    voice = body.voice.id if isinstance(body.voice, VoiceId) else body.voice
+    own = [name.lower() for name in info.voices]
+    if voice in HOSTED_VOICES and voice not in own:
+        return info.voices[HOSTED_VOICES.index(voice) % len(info.voices)]
+    return voice
 
 
 class _SpeechResponse(Response):
@@ -86,6 +117,8 @@ class _SpeechResponse(Response):
         self._stream = stream
         self._body = body
         self._rate = sample_rate
+        format = body.response_format
+        self._encoder = Encoder(_ENCODINGS.get(format, format), sample_rate, sample_rate)  # type: ignore[arg-type]
         self._arrived = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,7 +146,7 @@ class _SpeechResponse(Response):
             async with aclosing(self._stream.__aiter__()) as frames:
                 first = await anext(frames)
                 self._service.metrics.first_audio.observe(time.monotonic() - self._arrived)
-                if self._body.stream:
+                if self._body.stream or self._body.stream_format == "sse":
                     await self._start(send, {})
                     started = True
                     await self._send_frames(send, first, frames)
@@ -132,7 +165,7 @@ class _SpeechResponse(Response):
         assert self._stream.result is not None  # it ended by itself
         reason = self._stream.result.reason
         if started and reason == "stop":
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._end(send)
         elif started:
             logger.error("speech is incomplete: the frame budget was spent; the body breaks off")
         return reason
@@ -140,25 +173,47 @@ class _SpeechResponse(Response):
     async def _send_frames(
         self, send: Send, first: SpokenFrame, frames: AsyncGenerator[SpokenFrame]
     ) -> None:
-        head = wav_header(self._rate) if self._body.response_format == "wav" else b""
-        await self._send_block(send, head + to_s16le(first.pcm))
+        await self._send_audio(send, self._encoder.encode(first.pcm))
         async for frame in frames:
-            await self._send_block(send, to_s16le(frame.pcm))
+            await self._send_audio(send, self._encoder.encode(frame.pcm))
+
+    async def _send_audio(self, send: Send, audio: bytes) -> None:
+        self._service.metrics.frames.labels("http").inc()
+        if audio:
+            await self._send_block(send, self._shaped(audio))
+
+    async def _end(self, send: Send) -> None:
+        audio = self._encoder.flush()
+        if audio:
+            await self._send_block(send, self._shaped(audio))
+        done = b""
+        if self._body.stream_format == "sse":
+            assert self._stream.result is not None  # it ended by itself
+            sent, made = len(self._body.input), self._stream.result.frames
+            usage = {"input_tokens": sent, "output_tokens": made, "total_tokens": sent + made}
+            done = _event({"type": "speech.audio.done", "usage": usage})
+        await send({"type": "http.response.body", "body": done, "more_body": False})
+
+    def _shaped(self, audio: bytes) -> bytes:
+        if self._body.stream_format == "audio":
+            return audio
+        return _event({"type": "speech.audio.delta", "audio": b64encode(audio).decode()})
 
     async def _send_block(self, send: Send, block: bytes) -> None:
         with anyio.fail_after(self._service.send_timeout):
             await send({"type": "http.response.body", "body": block, "more_body": True})
-        self._service.metrics.frames.labels("http").inc()
 
     async def _send_whole(
         self, send: Send, first: SpokenFrame, frames: AsyncGenerator[SpokenFrame]
     ) -> None:
-        blocks = [to_s16le(first.pcm)]
+        blocks = [first.pcm]
         async for frame in frames:
-            blocks.append(to_s16le(frame.pcm))
-        data = b"".join(blocks)
+            blocks.append(frame.pcm)
+        pcm = np.concatenate(blocks)
         if self._body.response_format == "wav":
-            data = wav_header(self._rate, len(data)) + data
+            data = wav_header(self._rate, 2 * len(pcm)) + to_s16le(pcm)
+        else:
+            data = self._encoder.encode(pcm) + self._encoder.flush()
         assert self._stream.result is not None  # the frames ended by themselves
         extra = {"content-length": str(len(data)), "x-finish-reason": self._stream.result.reason}
         await self._start(send, extra)
@@ -166,9 +221,12 @@ class _SpeechResponse(Response):
         self._service.metrics.frames.labels("http").inc(len(blocks))
 
     async def _start(self, send: Send, extra: dict[str, str]) -> None:
-        wav = self._body.response_format == "wav"
+        pcm = f"audio/pcm; rate={self._rate}; channels=1"
+        media_type = _MEDIA_TYPES.get(self._body.response_format, pcm)
+        if self._body.stream_format == "sse":
+            media_type = "text/event-stream"
         headers = {
-            "content-type": "audio/wav" if wav else f"audio/pcm; rate={self._rate}; channels=1",
+            "content-type": media_type,
             "x-request-id": f"speech-{uuid.uuid4().hex}",
             "x-seed": str(self._stream.seed),
             "x-sample-rate": str(self._rate),
@@ -177,6 +235,10 @@ class _SpeechResponse(Response):
         }
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": raw})
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(data)}\n\n".encode()
 
 
 async def _cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:

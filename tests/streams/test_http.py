@@ -78,7 +78,7 @@ async def test_the_seed_is_told_and_speaks_the_same_again(server: Running) -> No
         ({"speed": 9}, 400, "invalid_request", "speed"),
         ({"speed": "1"}, 400, "invalid_request", "speed"),
         ({"seed": 1.5}, 400, "invalid_request", "seed"),
-        ({"response_format": "mp3"}, 400, "invalid_request", "response_format"),
+        ({"response_format": "mp4"}, 400, "invalid_request", "response_format"),
         ({"extra_body": {"seed": 1}}, 400, "invalid_request", "extra_body"),
         ({"sped": 1.0}, 400, "invalid_request", "sped"),
         ({"model": "tts-1"}, 404, "model_not_found", "model"),

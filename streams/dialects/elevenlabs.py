@@ -1,0 +1,285 @@
+"""ElevenLabs' text-to-speech over a websocket: many contexts, or one.
+
+Texts get a space between them where they have none. `close_context` lets what was sent be spoken;
+`isFinal` follows. Of the voice settings `speed` is honoured; what tunes a model of theirs is taken
+without effect, and so is the name of theirs as `model_id`.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast, get_args
+
+import numpy as np
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket
+
+from omni_speak.runtime.errors import InvalidRequest
+from omni_speak.streams.dialect import Reply
+from omni_speak.streams.dialects.openai_speech import error_response
+from omni_speak.streams.dialects.text import Char, Foreign, Transcript, parse
+from omni_speak.streams.encoder import EncodedFormat, Encoder
+from omni_speak.streams.messages import (
+    AudioFormat,
+    ClientMessage,
+    Close,
+    ContextDone,
+    ContextOpen,
+    ContextOpened,
+    ErrorEvent,
+    Marks,
+    Refused,
+    SampleRate,
+    ServerMessage,
+    SessionClose,
+    SessionOpen,
+    SessionOpened,
+    TextAppend,
+    TextEnd,
+    TextFlush,
+)
+from omni_speak.streams.websocket import POLICY_VIOLATION, converse
+from omni_speak.streams.wire import WireFrame
+
+_ENCODINGS: dict[str, EncodedFormat] = {
+    "pcm": "pcm_s16le",
+    "mp3": "mp3",
+    "opus": "ogg_opus",
+    "ulaw": "mulaw",
+    "alaw": "alaw",
+    "wav": "wav",
+}
+_CONTAINERS = ("mp3", "ogg_opus", "wav")
+DEFAULT_FORMAT = "mp3_44100_128"
+SINGLE = "0"
+
+
+class VoiceSettings(Foreign):
+    speed: float = 1.0
+    stability: float | None = None
+    similarity_boost: float | None = None
+    style: float | None = None
+    use_speaker_boost: bool | None = None
+
+
+class Incoming(Foreign):
+    text: str | None = None
+    context_id: str | None = None
+    voice_settings: VoiceSettings | None = None
+    generation_config: dict[str, Any] | None = None
+    pronunciation_dictionary_locators: list[Any] | None = None
+    try_trigger_generation: bool | None = None
+    flush: bool = False
+    close_context: bool = False
+    close_socket: bool = False
+    xi_api_key: str | None = None
+    authorization: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFormat:
+    """`pcm_24000`, `mp3_44100_128`, …: an encoding and a rate; a bit rate has no effect."""
+
+    encoding: EncodedFormat
+    rate: SampleRate
+
+    @classmethod
+    def named(cls, name: str) -> OutputFormat:
+        """Raises InvalidRequest."""
+        codec, _, rest = name.partition("_")
+        rate = rest.partition("_")[0]
+        if codec not in _ENCODINGS or rate not in map(str, get_args(SampleRate)):
+            raise InvalidRequest(
+                f"output_format must be one of {', '.join(_ENCODINGS)}, then _ and one of "
+                f"{', '.join(map(str, get_args(SampleRate)))}; got {name[:40]!r}",
+                param="output_format",
+            )
+        return cls(_ENCODINGS[codec], cast(SampleRate, int(rate)))
+
+    @property
+    def in_container(self) -> bool:
+        return self.encoding in _CONTAINERS
+
+
+@dataclass(slots=True)
+class _Context:
+    transcript: Transcript = field(default_factory=Transcript)
+    ended: bool = False
+    encoder: Encoder | None = None
+    alignment: list[Char] = field(default_factory=list)
+
+
+class ElevenLabsDialect:
+    """See `dialect.Dialect`. `multi`: contexts have names; otherwise there is one, and the
+    connection ends with it."""
+
+    def __init__(
+        self, voice: str, format: OutputFormat, *, multi: bool, sync_alignment: bool = False
+    ) -> None:
+        self._voice = voice
+        self._format = format
+        self._multi = multi
+        self._sync_alignment = sync_alignment
+        self._contexts: dict[str, _Context] = {}
+        self._names: dict[int, str] = {}
+        self._rate = 0
+
+    def open(self) -> Sequence[ClientMessage | Reply]:
+        if self._format.in_container:  # made here, of the model's own samples
+            return [SessionOpen(voice=self._voice, format="pcm_f32le", resumable=False)]
+        format = cast(AudioFormat, self._format.encoding)
+        rate = self._format.rate
+        return [SessionOpen(voice=self._voice, format=format, sample_rate=rate, resumable=False)]
+
+    def receive(self, data: str | bytes) -> Sequence[ClientMessage | Reply]:
+        message = parse(Incoming, data)
+        if message.close_socket:
+            return [SessionClose()]
+        name = (message.context_id or "default") if self._multi else SINGLE
+        if len(name) > 64:
+            raise Refused(
+                "invalid_message", "context_id may have 64 characters", param="context_id"
+            )
+        if message.close_context:
+            context = self._contexts.get(name)
+            if context is None or context.ended:
+                return []
+            context.ended = True
+            return [TextEnd(context=name)]
+        if message.text is None and not message.flush:
+            raise Refused("invalid_message", "text is missing", param="text", context=name)
+        return self._text(name, message)
+
+    def _text(self, name: str, message: Incoming) -> list[ClientMessage | Reply]:
+        text = message.text or ""
+        context = self._contexts.get(name)
+        if context is not None and context.ended:
+            raise Refused("text_ended", "this context was closed", context=name)
+        answer: list[ClientMessage | Reply] = []
+        if context is None:
+            if not text and self._multi:  # keeps the connection alive
+                return []
+            context = self._contexts[name] = _Context()
+            settings = message.voice_settings or VoiceSettings()
+            answer.append(ContextOpen(context=name, speed=settings.speed))
+        if text.strip():
+            piece = context.transcript.append(text, separate=True)
+            answer.append(TextAppend(context=name, text=piece))
+        if message.flush:
+            answer.append(TextFlush(context=name))
+        if not text and not self._multi:
+            context.ended = True
+            answer.append(TextEnd(context=name))
+        return answer
+
+    def send(self, event: ServerMessage | WireFrame) -> Sequence[str | bytes | Close]:
+        match event:
+            case SessionOpened():
+                self._rate = event.sample_rate
+            case ContextOpened():
+                self._names[event.handle] = event.context
+                if self._format.in_container:
+                    self._contexts[event.context].encoder = Encoder(
+                        self._format.encoding, self._rate, self._format.rate
+                    )
+            case Marks():
+                context = self._contexts[event.context]
+                context.alignment += context.transcript.chars(event.words)
+            case WireFrame():
+                name = self._names[event.context]
+                encoder = self._contexts[name].encoder
+                payload = bytes(event.payload)
+                if encoder is not None:
+                    payload = encoder.encode(np.frombuffer(payload, "<f4"))
+                return self._audio(name, payload)
+            case ContextDone():
+                return self._done(event.context)
+            case ErrorEvent():
+                return self._error(event)
+        return []
+
+    def _audio(self, name: str, payload: bytes) -> list[str | bytes | Close]:
+        context = self._contexts[name]
+        if not payload and not context.alignment:
+            return []
+        alignment = self._alignment(context)
+        message: dict[str, Any] = {"contextId": name} if self._multi else {}
+        message["audio"] = b64encode(payload).decode()
+        message["alignment"] = message["normalizedAlignment"] = alignment
+        return [json.dumps(message)]
+
+    def _alignment(self, context: _Context) -> dict[str, Any] | None:
+        chars, context.alignment = context.alignment, []
+        if not chars:
+            return None
+        base = 0.0 if self._sync_alignment else chars[0].start_ms
+        starts = [round(char.start_ms - base) for char in chars]
+        ends = [round(char.end_ms - base) for char in chars]
+        return {
+            "chars": [char.text for char in chars],
+            "charStartTimesMs": starts,
+            "charDurationsMs": [end - start for start, end in zip(starts, ends, strict=True)],
+        }
+
+    def _done(self, name: str) -> list[str | bytes | Close]:
+        context = self._contexts[name]
+        context.alignment += context.transcript.rest()
+        tail = context.encoder.flush() if context.encoder is not None else b""
+        told = self._audio(name, tail)
+        del self._contexts[name]
+        if not self._multi:
+            return [*told, json.dumps({"audio": None, "isFinal": True}), Close(1000, "")]
+        return [*told, json.dumps({"contextId": name, "isFinal": True})]
+
+    def _error(self, event: ErrorEvent) -> list[str | bytes | Close]:
+        message: dict[str, Any] = {"contextId": event.context} if self._multi else {}
+        message |= {"error": event.code, "message": event.message, "code": POLICY_VIOLATION}
+        told: list[str | bytes | Close] = [json.dumps(message)]
+        name = event.context
+        if name is not None and name in self._contexts and name not in self._names.values():
+            del self._contexts[name]  # it was never opened
+        if self._rate == 0 or not self._multi:
+            told.append(Close(POLICY_VIOLATION, event.message[:120]))
+        return told
+
+
+async def _speak(websocket: WebSocket, *, multi: bool) -> None:
+    query = websocket.query_params
+    try:
+        format = OutputFormat.named(query.get("output_format", DEFAULT_FORMAT))
+        idle_s = _seconds(query.get("inactivity_timeout", "20"))
+    except InvalidRequest as error:
+        await websocket.send_denial_response(error_response(error))
+        return
+    dialect = ElevenLabsDialect(
+        websocket.path_params["voice"],
+        format,
+        multi=multi,
+        sync_alignment=query.get("sync_alignment") == "true",
+    )
+    await converse(websocket, dialect, name="elevenlabs", idle_s=idle_s)
+
+
+def _seconds(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 180:
+        raise InvalidRequest(
+            "inactivity_timeout must be 1 to 180 seconds", param="inactivity_timeout"
+        )
+    return int(text)
+
+
+async def multi_stream_input(websocket: WebSocket) -> None:
+    await _speak(websocket, multi=True)
+
+
+async def stream_input(websocket: WebSocket) -> None:
+    await _speak(websocket, multi=False)
+
+
+ROUTES = [
+    WebSocketRoute("/v1/text-to-speech/{voice}/multi-stream-input", multi_stream_input),
+    WebSocketRoute("/v1/text-to-speech/{voice}/stream-input", stream_input),
+]

@@ -1,0 +1,90 @@
+"""A dialect's websocket door: a Starlette websocket as a session sees it, and the session on it."""
+
+from __future__ import annotations
+
+import anyio
+from starlette.types import Message
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from omni_speak.runtime.errors import SpeechError
+from omni_speak.streams.dialect import Dialect
+from omni_speak.streams.dialects.openai_speech import error_response
+from omni_speak.streams.service import service_of
+from omni_speak.streams.session import Disconnected, DuplexSession
+
+POLICY_VIOLATION = 1008
+
+
+class WebSocketSocket:
+    """See `session.Socket`. With `idle_s`, one over which nothing has gone either way for that many
+    seconds is closed."""
+
+    def __init__(self, websocket: WebSocket, idle_s: float | None = None) -> None:
+        self._websocket = websocket
+        self._idle_s = idle_s
+        self._used = anyio.current_time()
+
+    async def receive(self) -> str | bytes:
+        message = await self._next()
+        if message["type"] == "websocket.disconnect":
+            # Uvicorn has a reason, if an empty one, only where the peer sent a closing frame; its
+            # code for a connection that broke is that of a closing frame without a code.
+            raise Disconnected(clean="reason" in message)
+        self._used = anyio.current_time()
+        text: str | None = message.get("text")
+        return text if text is not None else message["bytes"]
+
+    async def _next(self) -> Message:
+        if self._idle_s is None:
+            return await self._websocket.receive()
+        while (left := self._used + self._idle_s - anyio.current_time()) > 0:
+            with anyio.move_on_after(left):
+                return await self._websocket.receive()
+        await self.close(POLICY_VIOLATION, f"nothing was sent for {self._idle_s:g} s")
+        raise Disconnected(clean=True)
+
+    async def send(self, data: str | bytes) -> None:
+        key = "text" if isinstance(data, str) else "bytes"
+        try:
+            await self._websocket.send({"type": "websocket.send", key: data})
+        except WebSocketDisconnect:
+            raise Disconnected from None
+        self._used = anyio.current_time()
+
+    async def close(self, code: int, reason: str) -> None:
+        await self._websocket.close(code, reason)
+
+
+async def converse(
+    websocket: WebSocket,
+    dialect: Dialect,
+    *,
+    name: str,
+    subprotocol: str | None = None,
+    idle_s: float | None = None,
+) -> None:
+    """One session in `dialect`, counted as `name`, over a websocket not accepted yet."""
+    service = service_of(websocket)
+    try:
+        engine = service.ready_engine()
+    except SpeechError as error:
+        await websocket.send_denial_response(error_response(error))
+        return
+    await websocket.accept(subprotocol=subprotocol)
+    session = DuplexSession(
+        WebSocketSocket(websocket, idle_s),
+        engine,
+        dialect,
+        service.limits,
+        service.drain,
+        sessions=service.sessions,
+        send_timeout=service.send_timeout,
+        on_frame=service.metrics.frames.labels(name).inc,
+    )
+    outcome = "bug"
+    with service.metrics.active.labels(name).track_inprogress():
+        try:
+            await session.run()
+            outcome = "closed"
+        finally:
+            service.metrics.requests.labels(name, outcome).inc()

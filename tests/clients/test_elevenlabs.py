@@ -1,0 +1,19 @@
+"""Published clients that speak ElevenLabs' protocols."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clients.conftest import Running, run_client
+from tests.streams.fake_engine import SAMPLES
+
+pytestmark = [pytest.mark.anyio, pytest.mark.clients]
+
+
+async def test_livekit_speaks_in_two_contexts_at_once(server: Running) -> None:
+    heard = await run_client("livekit", "elevenlabs_websocket.py", server, "Ada")
+    first, second = heard["said"]
+    assert first["bytes"] == second["bytes"] == 2 * 4 * SAMPLES
+    assert "".join(first["words"]).split() == "Hello there my friend.".split()
+    assert "".join(second["words"]).split() == "Another one speaks meanwhile.".split()
+    assert not server.engine.running
