@@ -29,7 +29,7 @@ from starlette.websockets import WebSocket
 
 from omni_speak.runtime.errors import SpeechError
 from omni_speak.streams.access import Access, Policy
-from omni_speak.streams.dialects import elevenlabs, openai_speech
+from omni_speak.streams.dialects import cartesia, deepgram, elevenlabs, openai_speech
 from omni_speak.streams.dialects.native import SUBPROTOCOL, NativeDialect
 from omni_speak.streams.dialects.openai_speech import error_response, openai_error
 from omni_speak.streams.messages import Limits
@@ -75,6 +75,8 @@ def create_app(
             WebSocketRoute("/v1/duplex", duplex),
             *openai_speech.ROUTES,
             *elevenlabs.ROUTES,
+            *cartesia.ROUTES,
+            *deepgram.ROUTES,
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/metrics", metrics),

@@ -1,0 +1,42 @@
+"""livekit's plugins, fed word by word: URL, plugin, voice; two texts one after the other, or at the
+same time."""
+
+import asyncio
+import json
+import sys
+
+import aiohttp
+from livekit.plugins import cartesia, deepgram
+
+url, plugin, voice = sys.argv[1:4]
+TEXTS = ["Hello there my friend.", "Another one speaks meanwhile."]
+
+
+async def main() -> None:
+    async with aiohttp.ClientSession() as session:
+        key = "nobody-asks-for-this-key"
+        if plugin == "cartesia":
+            tts = cartesia.TTS(base_url=url, api_key=key, voice=voice, http_session=session)
+        else:
+            tts = deepgram.TTS(
+                base_url=f"{url}/v1/speak", api_key=key, model=voice, http_session=session
+            )
+
+        async def say(text: str) -> dict:
+            audio, words = b"", []
+            async with tts.stream() as stream:
+                for word in text.split(" "):
+                    stream.push_text(word + " ")
+                stream.end_input()
+                async for event in stream:
+                    audio += bytes(event.frame.data)
+                    words += map(str, event.frame.userdata.get("lk.timed_transcripts", []))
+            return {"bytes": len(audio), "words": "".join(words).split()}
+
+        said = [await say(text) for text in TEXTS]
+        said += await asyncio.gather(*map(say, TEXTS))
+        await tts.aclose()
+        print(json.dumps({"said": said}))
+
+
+asyncio.run(main())
