@@ -151,6 +151,10 @@ def serve(
     text_rate: Annotated[
         float, typer.Option(min=1, help="Characters a second that a token may send.")
     ] = 20_000,
+    dialects: Annotated[
+        str,
+        typer.Option(metavar="NAME,…", help="Other services' protocols to answer beside our own."),
+    ] = "openai,elevenlabs,cartesia,deepgram",
     tls_cert: Annotated[Path | None, typer.Option(help="Serve TLS with this certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
     tls_self_signed: Annotated[
@@ -162,7 +166,7 @@ def serve(
     import anyio
 
     from omni_speak.streams.access import Policy, read_tokens, self_signed
-    from omni_speak.streams.server import engine_factory
+    from omni_speak.streams.server import DIALECTS, engine_factory
     from omni_speak.streams.server import serve as run_server
 
     if max_streams != "auto" and not (max_streams.isdecimal() and int(max_streams) > 0):
@@ -182,6 +186,11 @@ def serve(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--tokens") from None
+    names = [name.strip() for name in dialects.split(",") if name.strip()]
+    if unknown := sorted(set(names) - set(DIALECTS)):
+        raise typer.BadParameter(
+            f"no dialect {unknown[0]!r}; there are {', '.join(DIALECTS)}", param_hint="--dialects"
+        )
     if (tls_cert is None) != (tls_key is None) or (tls_cert and tls_self_signed):
         raise typer.BadParameter(
             "takes both --tls-cert and --tls-key, or neither and --tls-self-signed",
@@ -190,7 +199,11 @@ def serve(
     tls = (tls_cert, tls_key) if tls_cert and tls_key else None
     if tls_self_signed is not None:
         tls = self_signed(tls_self_signed, host)
-    anyio.run(lambda: run_server(factory, host=host, port=port, uds=uds, policy=policy, tls=tls))
+    anyio.run(
+        lambda: run_server(
+            factory, host=host, port=port, uds=uds, dialects=names, policy=policy, tls=tls
+        )
+    )
     leave(0)
 
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
@@ -52,16 +52,26 @@ def engine_factory(**config: Any) -> EngineFactory:
     return make
 
 
+DIALECTS: dict[str, list[Route] | list[WebSocketRoute]] = {
+    "openai": openai_speech.ROUTES,
+    "elevenlabs": elevenlabs.ROUTES,
+    "cartesia": cartesia.ROUTES,
+    "deepgram": deepgram.ROUTES,
+}
+
+
 def create_app(
     factory: EngineFactory,
     *,
+    dialects: Iterable[str] = tuple(DIALECTS),
     limits: Limits | None = None,
     policy: Policy | None = None,
     send_timeout: float = 60.0,
 ) -> Starlette:
     """The app around the engine that `factory` makes; its `state.service` is a Service.
 
-    `send_timeout` seconds without taking a byte, and a client is given up.
+    Beside our own protocol it answers those of `dialects`. `send_timeout` seconds without taking a
+    byte, and a client is given up.
     """
     service = Service(factory, limits or Limits(), send_timeout)
 
@@ -73,10 +83,7 @@ def create_app(
     app = Starlette(
         routes=[
             WebSocketRoute("/v1/duplex", duplex),
-            *openai_speech.ROUTES,
-            *elevenlabs.ROUTES,
-            *cartesia.ROUTES,
-            *deepgram.ROUTES,
+            *(route for name in dialects for route in DIALECTS[name]),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/metrics", metrics),
@@ -198,6 +205,7 @@ async def serve(
     port: int = 8080,
     uds: str | Path | None = None,
     limits: Limits | None = None,
+    dialects: Iterable[str] = tuple(DIALECTS),
     policy: Policy | None = None,
     tls: tuple[Path, Path] | None = None,
     idle_timeout_s: float | None = None,
@@ -215,7 +223,9 @@ async def serve(
     OSError if the address is taken, and what the engine raised if it could not start.
     `on_listening` gets the URL once it is bound; `on_ready` follows when requests are welcome.
     """
-    app = create_app(factory, limits=limits, policy=policy, send_timeout=send_timeout)
+    app = create_app(
+        factory, dialects=dialects, limits=limits, policy=policy, send_timeout=send_timeout
+    )
     service: Service = app.state.service
     config = uvicorn.Config(
         app,

@@ -148,7 +148,7 @@ class CartesiaDialect:
         if name not in self._contexts:
             self._contexts[name] = _Context(message.add_timestamps)
             speed = (message.generation_config or GenerationConfig()).speed
-            voice = message.voice and message.voice.id
+            voice = None if message.voice is None else message.voice.id
             begin.append(ContextOpen(context=name, voice=voice, speed=speed))
         return begin
 
@@ -206,6 +206,8 @@ class CartesiaDialect:
         return [*told, json.dumps(done)]
 
     def _error(self, event: ErrorEvent) -> list[str | bytes | Close]:
+        if event.code == "unknown_context":  # why it was not opened, or ended, was told
+            return []
         name = event.context
         if name in self._contexts and name not in self._names.values():
             del self._contexts[name]  # it was never opened

@@ -159,6 +159,8 @@ class DeepgramDialect:
         return told
 
     def _error(self, event: ErrorEvent) -> list[str | bytes | Close]:
+        if event.code == "unknown_context":  # why it was not opened, or ended, was told
+            return []
         name = event.context
         if name is not None and name not in self._names.values():
             self._turns = deque(turn for turn in self._turns if turn.name != name)

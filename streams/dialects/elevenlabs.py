@@ -235,6 +235,8 @@ class ElevenLabsDialect:
         return [*told, json.dumps({"contextId": name, "isFinal": True})]
 
     def _error(self, event: ErrorEvent) -> list[str | bytes | Close]:
+        if event.code == "unknown_context":  # why it was not opened, or ended, was told
+            return []
         message: dict[str, Any] = {"contextId": event.context} if self._multi else {}
         message |= {"error": event.code, "message": event.message, "code": POLICY_VIOLATION}
         told: list[str | bytes | Close] = [json.dumps(message)]

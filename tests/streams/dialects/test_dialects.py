@@ -1,0 +1,226 @@
+"""Other services' websockets over a real socket: what is wrong, barge-ins, clients that vanish, and
+audio that is the same as our own protocol's."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from omni_speak.streams.access import Policy
+from tests.streams.conftest import Running, serving
+from tests.streams.fake_engine import SAMPLES
+
+pytestmark = pytest.mark.anyio
+
+MULTI = "/v1/text-to-speech/Ada/multi-stream-input?output_format=pcm_24000"
+SINGLE = "/v1/text-to-speech/Ada/stream-input?output_format=pcm_24000"
+CARTESIA = "/tts/websocket"
+DEEPGRAM = "/v1/speak?encoding=linear16&sample_rate=24000"
+RAW = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000}
+
+
+def dial(server: Running, path: str, **options: Any) -> connect:
+    return connect(server.url.replace("http", "ws") + path, proxy=None, **options)
+
+
+async def tell(socket: ClientConnection, **message: Any) -> None:
+    await socket.send(json.dumps(message))
+
+
+async def hear(socket: ClientConnection) -> dict[str, Any]:
+    message = json.loads(await socket.recv())
+    assert isinstance(message, dict)
+    return message
+
+
+async def hear_until(socket: ClientConnection, field: str) -> list[dict[str, Any]]:
+    heard: list[dict[str, Any]] = []
+    with anyio.fail_after(10):
+        while not heard or not heard[-1].get(field):
+            heard.append(await hear(socket))
+    return heard
+
+
+async def silence(server: Running) -> None:
+    with anyio.fail_after(10):
+        while server.engine.running:
+            await anyio.lowlevel.checkpoint()
+
+
+def cartesia(context: str, text: str, **more: Any) -> dict[str, Any]:
+    voice = {"mode": "id", "id": "Ada"}
+    return {"context_id": context, "transcript": text, "voice": voice, "output_format": RAW} | more
+
+
+@pytest.mark.parametrize("path", [MULTI, SINGLE, CARTESIA, DEEPGRAM])
+async def test_a_wrong_key_is_refused_at_the_door(path: str) -> None:
+    async with serving(policy=Policy(tokens=("a-token-long-enough",))) as server:
+        for headers in ({}, {"xi-api-key": "another-long-token"}):
+            with pytest.raises(InvalidStatus) as refused:
+                await dial(server, path, additional_headers=headers)
+            assert refused.value.response.status_code == 401
+        for headers in (
+            {"xi-api-key": "a-token-long-enough"},
+            {"x-api-key": "a-token-long-enough"},
+            {"authorization": "Token a-token-long-enough"},
+        ):
+            async with dial(server, path, additional_headers=headers):
+                pass
+
+
+async def test_an_unknown_voice_is_told_with_those_there_are(server: Running) -> None:
+    async with dial(server, MULTI.replace("Ada", "zoe")) as socket:
+        error = await hear(socket)
+        assert error["error"] == "unknown_voice" and "Ada" in error["message"]
+        with pytest.raises(ConnectionClosed):
+            await hear(socket)
+    with pytest.raises(InvalidStatus) as refused:
+        await dial(server, DEEPGRAM + "&model=zoe")
+    assert refused.value.response.status_code == 400
+    async with dial(server, CARTESIA) as socket:
+        await tell(socket, **cartesia("a", "Hello.", voice={"mode": "id", "id": "zoe"}))
+        error = await hear(socket)
+        assert (error["type"], error["error_code"]) == ("error", "unknown_voice")
+        await tell(socket, **cartesia("a", "Hello."))
+        assert (await hear_until(socket, "done"))[-1]["type"] == "done"
+
+
+@pytest.mark.parametrize("path", [MULTI, CARTESIA, DEEPGRAM])
+@pytest.mark.parametrize("data", ["{", "[]", "5", '{"misspelt": 1}', b"\x00\x01"])
+async def test_a_malformed_message_leaves_the_connection_usable(
+    server: Running, path: str, data: str | bytes
+) -> None:
+    async with dial(server, path) as socket:
+        if path == DEEPGRAM:
+            assert (await hear(socket))["type"] == "Metadata"
+        await socket.send(data)
+        error = await hear(socket)
+        assert error.get("type") in (None, "error", "Warning")
+        assert error.get("message") or error.get("description")
+        if path == MULTI:
+            await tell(socket, text="Hello.", context_id="a")
+            await tell(socket, context_id="a", close_context=True)
+            assert (await hear_until(socket, "isFinal"))[0]["audio"]
+        elif path == CARTESIA:
+            await tell(socket, **cartesia("a", "Hello."))
+            assert (await hear_until(socket, "done"))[0]["type"] == "chunk"
+        else:
+            await tell(socket, type="Speak", text="Hello.")
+            await tell(socket, type="Flush")
+            assert len(await socket.recv()) == 2 * SAMPLES
+
+
+async def test_elevenlabs_alignment_is_the_text_and_texts_are_parted(server: Running) -> None:
+    for sync in ("", "&sync_alignment=true"):
+        async with dial(server, MULTI + sync) as socket:
+            await tell(socket, text=" ", context_id="a")
+            for text in ("Hello", "there,", "my friend. ", "Bye!"):
+                await tell(socket, text=text, context_id="a")
+            await tell(socket, context_id="a", close_context=True)
+            heard = await hear_until(socket, "isFinal")
+        aligned = [message["alignment"] for message in heard[:-1] if message["alignment"]]
+        assert "".join(c for a in aligned for c in a["chars"]) == "Hello there, my friend. Bye!"
+        at = 0
+        for alignment in aligned:
+            begin = at if sync else 0
+            assert alignment["charStartTimesMs"][0] == begin
+            at = alignment["charStartTimesMs"][-1] + alignment["charDurationsMs"][-1]
+        audio = b"".join(b64decode(message["audio"]) for message in heard[:-1])
+        assert len(audio) == 2 * SAMPLES * 5
+
+
+async def test_elevenlabs_single_context_ends_the_connection(server: Running) -> None:
+    async with dial(server, SINGLE) as socket:
+        await tell(socket, text=" ", voice_settings={"speed": 1.0}, try_trigger_generation=True)
+        await tell(socket, text="Hello there. ", try_trigger_generation=True)
+        await tell(socket, text="")
+        heard = await hear_until(socket, "isFinal")
+        with pytest.raises(ConnectionClosed):
+            await hear(socket)
+        assert socket.close_code == 1000
+    assert len(b"".join(b64decode(m["audio"]) for m in heard[:-1])) == 4 * SAMPLES
+
+
+async def test_cartesia_cancel_ends_one_of_two_contexts(server: Running) -> None:
+    async with dial(server, CARTESIA) as socket:
+        await tell(socket, **cartesia("a", "Say #endless", **{"continue": False}))
+        await tell(socket, **cartesia("b", "One two ", flush=True, **{"continue": True}))
+        while (await hear(socket))["context_id"] != "a":
+            pass
+        await tell(socket, context_id="a", cancel=True)
+        done = await hear_until(socket, "done")
+        assert done[-1]["context_id"] == "a"
+        await tell(socket, **cartesia("b", "three.", add_timestamps=True))
+        rest = await hear_until(socket, "done")
+        assert {message["context_id"] for message in rest} == {"b"}
+        assert any(message.get("flush_done") for message in [*done, *rest])
+    await silence(server)
+
+
+async def test_deepgram_clear_is_a_barge_in_and_turns_do_not_mix(server: Running) -> None:
+    async with dial(server, DEEPGRAM) as socket:
+        assert (await hear(socket))["type"] == "Metadata"
+        await tell(socket, type="Speak", text="Say #endless")
+        await tell(socket, type="Flush")
+        assert isinstance(await socket.recv(), bytes)
+        await tell(socket, type="Clear")
+        while isinstance(message := await socket.recv(), bytes):
+            pass
+        assert json.loads(message)["type"] == "Cleared"
+        for text in ("One two.", "Three"):
+            for word in text.split():
+                await tell(socket, type="Speak", text=word)
+            await tell(socket, type="Flush")
+        await tell(socket, type="Close")
+        heard = [data async for data in socket]
+        sizes = [len(data) if isinstance(data, bytes) else json.loads(data) for data in heard]
+        flushed = [{"type": "Flushed", "sequence_id": n} for n in range(2)]
+        assert sizes == [2 * SAMPLES, 2 * SAMPLES, flushed[0], 2 * SAMPLES, flushed[1]]
+        assert socket.close_code == 1000
+
+
+@pytest.mark.parametrize("path", [MULTI, CARTESIA, DEEPGRAM])
+async def test_a_client_that_vanishes_leaves_nothing(server: Running, path: str) -> None:
+    async with dial(server, path) as socket:
+        if path == MULTI:
+            await tell(socket, text="Say #endless ", context_id="a", flush=True)
+        elif path == CARTESIA:
+            await tell(socket, **cartesia("a", "Say #endless"))
+        else:
+            await tell(socket, type="Speak", text="Say #endless")
+            await tell(socket, type="Flush")
+        await socket.recv()
+        socket.transport.abort()
+    await silence(server)
+
+
+async def test_an_idle_elevenlabs_connection_is_closed(server: Running) -> None:
+    async with dial(server, MULTI + "&inactivity_timeout=1") as socket:
+        with pytest.raises(ConnectionClosed):
+            await socket.recv()
+        assert socket.close_code == 1008
+
+
+@pytest.mark.parametrize(
+    "path", [MULTI.replace("pcm_24000", "pcm_1"), DEEPGRAM.replace("24000", "1")]
+)
+async def test_a_format_that_is_not_there_is_refused(server: Running, path: str) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        await dial(server, path)
+    assert refused.value.response.status_code == 400
+
+
+async def test_only_the_dialects_asked_for_are_answered() -> None:
+    async with serving(dialects=["openai", "elevenlabs"]) as server:
+        async with dial(server, MULTI), server.http() as http:
+            assert (await http.get("/v1/models")).status_code == 200
+        for path in (CARTESIA, DEEPGRAM):
+            with pytest.raises(InvalidStatus):
+                await dial(server, path)
