@@ -5,6 +5,7 @@ A client's script gets the server's URL as its argument and prints one JSON obje
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,16 @@ CLIENTS = Path(__file__).parent
 
 
 async def run_client(
-    environment: str, script: str, server: Running, *arguments: str, timeout: float = 60
+    environment: str, script: str, server: Running, *arguments: str, **variables: str
 ) -> dict[str, Any]:
-    """What tests/clients/scripts/`script` printed; its failure is the test's."""
+    """What tests/clients/scripts/`script` printed, run with `variables` in its
+    environment; its failure is the test's."""
     python = ROOT / ".clients" / environment / "bin" / "python"
     if not python.exists():
         pytest.skip(f"{python} is not there; scripts/test-clients makes it")
     command = [str(python), str(CLIENTS / "scripts" / script), server.url, *arguments]
-    with anyio.fail_after(timeout):
-        done = await anyio.run_process(command, check=False)
+    with anyio.fail_after(60):
+        done = await anyio.run_process(command, check=False, env=os.environ | variables)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from omni_speak.streams.access import self_signed
 from tests.clients.conftest import Running, run_client
+from tests.streams.conftest import serving
 from tests.streams.fake_engine import SAMPLES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.clients]
@@ -17,3 +21,11 @@ async def test_livekit_speaks_in_two_contexts_at_once(server: Running) -> None:
     assert "".join(first["words"]).split() == "Hello there my friend.".split()
     assert "".join(second["words"]).split() == "Another one speaks meanwhile.".split()
     assert not server.engine.running
+
+
+async def test_the_sdk_streams_text_over_tls(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path, "localhost")
+    async with serving(tls=(certificate, key)) as server:
+        trusted = {"SSL_CERT_FILE": str(certificate)}
+        heard = await run_client("sdk", "elevenlabs_sdk.py", server, **trusted)
+    assert heard == {"bytes": 2 * 4 * SAMPLES}
