@@ -83,6 +83,36 @@ def walk(starts: list[float], frames: int, config: WrenConfig) -> list[int] | No
     return pointer if pointer[-1] == last else None
 
 
+def join(
+    examples: list[Example], space: int, settings: TalkerSettings, rng: random.Random
+) -> list[Example]:
+    """A share of the utterances in runs of 2 to `most_joined`, as the engine goes on with a text
+    that comes in segments: a space stands for the `$` of one and the `^` of the next.
+
+    Only utterances at the teacher's own rate are joined: a run has one speed.
+    """
+    alone = [e for e in examples if e.speed != 1.0 or rng.random() >= settings.joined_share]
+    kept = set(map(id, alone))
+    rest = [e for e in examples if id(e) not in kept]
+    rng.shuffle(rest)
+    runs = []
+    while rest:
+        size = rng.randint(2, settings.most_joined)
+        runs.append(_run(rest[-size:], space))
+        del rest[-size:]
+    return alone + runs
+
+
+def _run(parts: list[Example], space: int) -> Example:
+    ids, pointer = parts[0].ids, parts[0].pointer
+    for part in parts[1:]:
+        # The space takes the place of `$`, where the pointer was when the part ended.
+        begin = len(ids) - 1
+        ids = torch.cat([ids[:-1], torch.tensor([space]), part.ids[1:]])
+        pointer = torch.cat([pointer, part.pointer[1:] + begin])
+    return Example(ids, torch.cat([part.codes for part in parts]), pointer, parts[0].speed)
+
+
 def group(examples: list[Example], positions: int, rng: random.Random) -> list[list[Example]]:
     """Batches of similar length, at most `positions` padded positions each, in random order."""
     ordered = sorted(examples, key=lambda example: len(example.codes) + 12 * rng.random())

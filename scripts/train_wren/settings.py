@@ -54,7 +54,7 @@ class TalkerSettings:
     """Talker, text encoder and depth transformer, together."""
 
     seed: int = 2
-    minutes: float = 90.0
+    minutes: float = 155.0
     batch_positions: int = 900
     rate: float = 1.5e-3
     weight_decay: float = 0.05
@@ -66,6 +66,9 @@ class TalkerSettings:
     heavy_share: float = 0.12
     heavy_extra: float = 0.35
     latent_weight: float = 2.0
+    joined_from: float = 0.6  # share of the schedule after which utterances are joined
+    joined_share: float = 0.6  # of those at the teacher's own rate
+    most_joined: int = 4
 
 
 @dataclass(frozen=True)

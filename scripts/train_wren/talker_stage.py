@@ -17,7 +17,7 @@ from omni_speak.models.wren.config import WrenConfig
 from omni_speak.models.wren.nets import WrenNets
 
 from .clips import Codes
-from .examples import IGNORE, Batch, Example, collate, group, make_example
+from .examples import IGNORE, Batch, Example, collate, group, join, make_example
 from .mel_stage import load_codec
 from .progress import Averages, Checkpoint, Schedule, set_rate
 from .settings import Settings
@@ -90,7 +90,10 @@ class Trainer:
         while not self.schedule.over:
             self.train_codes.extend(self.codec)  # the data stage may still be adding clips
             examples = self._examples(self.train_codes)
-            log.info("%d utterances, %d frames", len(examples), sum(len(e.codes) for e in examples))
+            if self.schedule.share >= self.settings.joined_from:
+                space = self.config.phonemes.index(" ")
+                examples = join(examples, space, self.settings, self.rng)
+            log.info("%d texts, %d frames", len(examples), sum(len(e.codes) for e in examples))
             for chosen in group(examples, self.settings.batch_positions, self.rng):
                 self._update(chosen, averages)
                 if self.schedule.over or self.checkpoint.due:
