@@ -289,12 +289,21 @@ class DuplexClient:
     """A connection to a server's duplex endpoint.
 
     `url` may be `host:port`, `http(s)://host:port`, `ws(s)://host:port/v1/duplex`, or
-    `unix:/path/to.sock`. With `codes` the codec's codes come instead of samples. Entering raises
+    `unix:/path/to.sock`. With `codes` the codec's codes come instead of samples. A `resumable`
+    session outlives a connection that breaks; any other ends with it, at once. Entering raises
     ConnectionLost if nobody answers, ServerError if the server refuses.
     """
 
-    def __init__(self, url: str, *, token: str | None = None, codes: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        codes: bool = False,
+        resumable: bool = True,
+    ) -> None:
         self._url = url
+        self._resumable = resumable
         self._token = token
         self._format: AudioFormat = "codes_u16" if codes else "pcm_s16le"
         self._sent: deque[str] = deque(maxlen=SENT_KEPT)
@@ -373,7 +382,7 @@ class DuplexClient:
             raise _connection_error(self._url, error) from error
         try:
             self._connected.set()
-            await self._send(SessionOpen(format=self._format))
+            await self._send(SessionOpen(format=self._format, resumable=self._resumable))
             self._info = await self._receive_opened()
         except BaseException:
             await self._close_socket()
@@ -459,7 +468,7 @@ class DuplexClient:
             except ConnectionClosed as closed:
                 # A closing handshake is meant; only a connection that broke is made again.
                 self._lost = _connection_error(self._url, closed)
-                if closed.rcvd is None:
+                if closed.rcvd is None and self._resumable:
                     await self._resume()
             except (WireError, ValidationError) as error:
                 text = f"{self._url} sent what this client cannot read: {error}"

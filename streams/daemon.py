@@ -133,7 +133,7 @@ async def connect(
 
 async def _enter(stack: AsyncExitStack, server: str) -> DuplexClient:
     try:
-        return await stack.enter_async_context(DuplexClient(server))
+        return await stack.enter_async_context(DuplexClient(server, resumable=False))
     except ValueError as error:
         raise InvalidRequest(str(error), param="server") from None
 
@@ -145,7 +145,8 @@ async def _enter_warm(
     deadline = monotonic() + START_TIMEOUT_S
     while monotonic() < deadline:
         try:
-            return await stack.enter_async_context(DuplexClient(f"unix:{place.socket}"))
+            client = DuplexClient(f"unix:{place.socket}", resumable=False)
+            return await stack.enter_async_context(client)
         except ConnectionLost:
             exit_code = process.poll() if process else 0
             if exit_code:
