@@ -247,8 +247,8 @@ def self_signed(folder: Path, host: str) -> tuple[Path, Path]:
         command += ["-subj", f"/CN={host}"]
         command += ["-addext", f"subjectAltName=DNS:localhost,IP:127.0.0.1,{kind}:{host}"]
         command += ["-keyout", str(key), "-out", str(certificate)]
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        # The key must not be anybody else's to read, not for a moment.
+        made = subprocess.run(command, capture_output=True, text=True, check=False, umask=0o077)
         if made.returncode:
             raise OSError(f"openssl could not make a certificate: {made.stderr.strip()[-300:]}")
-        key.chmod(0o600)
     return certificate, key
