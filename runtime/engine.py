@@ -347,6 +347,7 @@ class SpeechEngine:
             )
             self._make_request = make_request
             self._front = model.front
+            self._units_of = getattr(model.front, "units_of", _no_units)
             self._clock = FrameClock(1 / self.info.frame_rate, time.monotonic)
             self._stopwatch = Stopwatch(device)
             self._runner.stopwatch = self._stopwatch
@@ -418,12 +419,11 @@ class SpeechEngine:
             self._clock.mtp.observe(frames, 0, mtp)
             self._clock.forward.observe(rows, prefill, self._stopwatch() - start - mtp)
         ends = self._runner.hooks.end_token_ids
-        units_of = getattr(self._front, "units_of", _no_units)
         for batch in (outputs or {}).values():
             for output in batch.outputs:
                 for token in output.new_token_ids:
                     if token not in ends:
-                        self._clock.sampled(output.request_id, units_of(token))
+                        self._clock.sampled(output.request_id, self._units_of(token))
         finished: list[tuple[str, FinishReason]] = [
             (output.request_id, str(output.finish_reason))  # type: ignore[misc]
             for batch in (outputs or {}).values()
@@ -570,7 +570,7 @@ class SpeechStream:
 
     def units_of(self, token: int) -> int:
         """How many units of `spans` a frame with this token moved on."""
-        return cast(int, getattr(self._engine._front, "units_of", _no_units)(token))
+        return self._engine._units_of(token)
 
     def played(self, samples: int) -> None:
         """The listener has heard this many samples; without such word, the wall clock since the

@@ -15,11 +15,11 @@ import soxr
 from numpy.typing import NDArray
 
 from omni_speak.streams.audio import to_f32le, to_s16le, wav_header
+from omni_speak.streams.messages import SAMPLE_RATES
 
 RawFormat = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw", "opus"]
 ContainerFormat = Literal["wav", "mp3", "ogg_opus", "flac", "aac"]
 EncodedFormat = RawFormat | ContainerFormat
-SAMPLE_RATES = (8000, 16000, 22050, 24000, 44100, 48000)
 OPUS_RATES = (8000, 16000, 24000, 48000)
 OPUS_PACKET_MS = 20
 

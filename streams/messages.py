@@ -10,7 +10,7 @@ audio frames share: there are no gaps, and a resumed session goes on after the l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -25,6 +25,7 @@ AudioFormat = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw", "opus", "codes_
 """`codes_u16`: the codec's codes, frame-major, for a client that decodes them itself."""
 
 SampleRate = Literal[8000, 16000, 22050, 24000, 44100, 48000]
+SAMPLE_RATES: tuple[int, ...] = get_args(SampleRate)
 DoneReason = Literal["stop", "length", "starved", "cancelled", "error", "shutdown"]
 HeardBy = Literal["offset", "acks", "clock"]
 

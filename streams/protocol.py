@@ -28,12 +28,12 @@ from omni_speak.runtime.request import MAX_SEED, EngineInfo, SpeechRequest
 from omni_speak.streams.encoder import (
     OPUS_PACKET_MS,
     OPUS_RATES,
-    SAMPLE_RATES,
     Encoder,
     opus_packets,
 )
 from omni_speak.streams.messages import (
     MAX_FRAMES_PER_MESSAGE,
+    SAMPLE_RATES,
     AnyEvent,
     AudioFormat,
     Cancel,
@@ -64,7 +64,8 @@ from omni_speak.streams.messages import (
     TextFlush,
     Word,
 )
-from omni_speak.streams.speaking import Cutter, Segment, SpokenFrame, SpokenWord, settle
+from omni_speak.streams.segmenter import Segment, Segmenter
+from omni_speak.streams.speaking import SpokenFrame, SpokenWord, new_segmenter, settle
 from omni_speak.streams.wire import Encoding, Flag, Kind, WireFrame
 
 NORMAL_CLOSURE = 1000
@@ -143,7 +144,7 @@ class _Context:
     name: str
     handle: int
     request: SpeechRequest
-    cutter: Cutter
+    segmenter: Segmenter
     encoder: Encoder | None
     text: str = ""
     text_ended: bool = False
@@ -253,7 +254,7 @@ class Session:
             case TextAppend():
                 return self._append(context, message.text)
             case TextFlush():
-                segments = _say(context, context.cutter.flush())
+                segments = _say(context, context.segmenter.flush())
                 return [
                     *segments,
                     Send(ContextFlushed(context=context.name, segments=len(segments))),
@@ -329,7 +330,7 @@ class Session:
         assert request.voice is not None and request.seed is not None  # settled
         handle = self._next_handle()
         context = _Context(
-            message.context, handle, request, Cutter(self._info), self._new_encoder(opened)
+            message.context, handle, request, new_segmenter(self._info), self._new_encoder(opened)
         )
         self._ended.pop(context.name, None)
         self._by_name[context.name] = self._by_handle[handle] = context
@@ -357,13 +358,13 @@ class Session:
                 param="text",
             )
         context.text += text
-        return _say(context, context.cutter.push(text))
+        return _say(context, context.segmenter.push(text))
 
     def _end_text(self, context: _Context) -> list[Effect]:
         if context.text_ended:
             raise Refused("text_ended", "text.end was already sent for this context")
         context.text_ended = True
-        return [*_say(context, context.cutter.flush()), End(context.handle)]
+        return [*_say(context, context.segmenter.flush()), End(context.handle)]
 
     def _next_handle(self) -> int:
         while True:
@@ -412,7 +413,7 @@ class Session:
         context.complete = False
         context.epoch_char = len(context.text)
         context.epoch_start = self._sent(context)
-        context.cutter = Cutter(self._info, context.epoch_char)
+        context.segmenter = new_segmenter(self._info, context.epoch_char)
         assert self._opened is not None
         context.encoder = self._new_encoder(self._opened)
         context.text_ended = context.done

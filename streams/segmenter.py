@@ -9,6 +9,7 @@ pause in the wrong place is heard.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 _LOOKAHEAD = 24
 _OPENERS = "\"'“‘«([{¿¡"
@@ -39,28 +40,38 @@ _TRAILING = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of a text to be spoken as one, and where in the text it begins."""
+
+    text: str
+    start: int
+
+
 class Segmenter:
-    """Feed text with `push`, force what is left out with `flush`.
+    """Feed text with `push`, force what is left out with `flush`. Places count from `start`.
 
     Segments carry no space at either end and never exceed `max_chars`; a longer sentence is cut
     after its last clause mark, else at its last space.
     """
 
-    def __init__(self, max_chars: int = 300, first_chars: int = 60) -> None:
+    def __init__(self, max_chars: int = 300, first_chars: int = 60, *, start: int = 0) -> None:
         self._max_chars = max_chars
         self._first_chars: int | None = first_chars  # None once the first segment is out
         self._buffer = ""
+        self._start = start
 
-    def push(self, text: str) -> list[str]:
+    def push(self, text: str) -> list[Segment]:
         """The segments that `text` completes."""
         # Space before a segment carries nothing; dropping it at once keeps the buffer small.
-        self._buffer = (self._buffer + text).lstrip()
+        self._buffer += text
+        self._drop(0)
         segments = []
         while (cut := self._next_cut()) is not None:
             segments.append(self._take(cut))
         return segments
 
-    def flush(self) -> list[str]:
+    def flush(self) -> list[Segment]:
         """What is left, as if the text ended here."""
         self._buffer = self._buffer.rstrip()
         segments = []
@@ -70,10 +81,17 @@ class Segmenter:
             segments.append(self._take(len(self._buffer)))
         return segments
 
-    def _take(self, cut: int) -> str:
-        segment, self._buffer = self._buffer[:cut].rstrip(), self._buffer[cut:].lstrip()
+    def _take(self, cut: int) -> Segment:
+        segment = Segment(self._buffer[:cut].rstrip(), self._start)
+        self._drop(cut)
         self._first_chars = None
         return segment
+
+    def _drop(self, chars: int) -> None:
+        """Forget so many characters, and the space that follows."""
+        rest = self._buffer[chars:].lstrip()
+        self._start += len(self._buffer) - len(rest)
+        self._buffer = rest
 
     def _next_cut(self) -> int | None:
         """Where the first segment ends, or None while that is not yet certain."""

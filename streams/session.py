@@ -59,7 +59,8 @@ from omni_speak.streams.protocol import (
     Start,
     no_such_session,
 )
-from omni_speak.streams.speaking import Engine, Segment, SpokenFrame, TextStream
+from omni_speak.streams.segmenter import Segment
+from omni_speak.streams.speaking import Engine, SpokenFrame, TextStream
 from omni_speak.streams.wire import WireFrame
 
 logger = logging.getLogger(__name__)

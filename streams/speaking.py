@@ -38,7 +38,7 @@ from omni_speak.runtime.request import (
     SpeechResult,
     check_request,
 )
-from omni_speak.streams.segmenter import Segmenter
+from omni_speak.streams.segmenter import Segment, Segmenter
 
 MAX_TEXT_CHARS = 20_000
 MAX_SEGMENT_CHARS = 300
@@ -113,43 +113,6 @@ class Engine(Protocol):
     def alive(self) -> bool: ...
     def speak(self, request: SpeechRequest, *, open_text: bool = False) -> SpeechStream: ...
     def stats(self) -> EngineStats: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A piece of a text to be spoken as one, and where in the text it begins."""
-
-    text: str
-    start: int
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.text)
-
-
-class Cutter:
-    """A Segmenter that knows where its segments stand in all the text pushed."""
-
-    def __init__(self, info: EngineInfo, start: int = 0) -> None:
-        self._segmenter = Segmenter(min(MAX_SEGMENT_CHARS, info.max_text_chars))
-        self._rest = ""
-        self._start = start
-
-    def push(self, text: str) -> list[Segment]:
-        self._rest += text
-        return self._place(self._segmenter.push(text))
-
-    def flush(self) -> list[Segment]:
-        return self._place(self._segmenter.flush())
-
-    def _place(self, texts: list[str]) -> list[Segment]:
-        segments = []
-        for text in texts:
-            at = self._rest.index(text)  # nothing but space comes before it
-            segments.append(Segment(text, self._start + at))
-            self._start += at + len(text)
-            self._rest = self._rest[at + len(text) :]
-        return segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,9 +347,14 @@ def speak_text(
         engine.info,
         SpeechRequest(text="", voice=voice, speed=speed, seed=seed, temperature=temperature),
     )
-    cutter = Cutter(engine.info)
-    segments = [*cutter.push(text), *cutter.flush()]
+    segmenter = new_segmenter(engine.info)
+    segments = [*segmenter.push(text), *segmenter.flush()]
     return TextStream(engine, request, _each(segments), must_speak=True)
+
+
+def new_segmenter(info: EngineInfo, start: int = 0) -> Segmenter:
+    """Makes segments that the model takes; the text begins at character `start`."""
+    return Segmenter(min(MAX_SEGMENT_CHARS, info.max_text_chars), start=start)
 
 
 def settle(

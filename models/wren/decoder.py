@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from omni_speak.models.registry import BUNDLED
 from omni_speak.models.wren.model import Wren
-
-BUNDLED = Path(__file__).parent / "weights"
 
 
 class Decoder:
@@ -26,7 +25,7 @@ class Decoder:
     `path` is the model's folder. Raises `ModelNotFound` naming a missing or broken file.
     """
 
-    def __init__(self, path: Path = BUNDLED) -> None:
+    def __init__(self, path: Path = BUNDLED["wren"]) -> None:
         self._codec = Wren(path).load_codec()
         self._state = self._codec.initial_state(1)
 

@@ -10,7 +10,7 @@ import json
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
@@ -21,6 +21,7 @@ from omni_speak.streams.dialect import Reply
 from omni_speak.streams.dialects.openai_speech import error_response
 from omni_speak.streams.dialects.text import Foreign, Transcript, parse
 from omni_speak.streams.messages import (
+    SAMPLE_RATES,
     AudioFormat,
     Cancel,
     ClientMessage,
@@ -192,7 +193,7 @@ def _dialect(websocket: WebSocket, info: EngineInfo) -> DeepgramDialect:
     encoding = query.get("encoding", "linear16")
     if encoding not in _FORMATS:
         raise InvalidRequest(f"encoding must be one of {', '.join(_FORMATS)}", param="encoding")
-    rates = [str(rate) for rate in get_args(SampleRate)]
+    rates = [str(rate) for rate in SAMPLE_RATES]
     rate = query.get("sample_rate", "24000" if encoding == "linear16" else "8000")
     if rate not in rates:
         raise InvalidRequest(f"sample_rate must be one of {', '.join(rates)}", param="sample_rate")

@@ -11,7 +11,7 @@ import json
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import numpy as np
 from starlette.routing import WebSocketRoute
@@ -23,6 +23,7 @@ from omni_speak.streams.dialects.openai_speech import error_response
 from omni_speak.streams.dialects.text import Char, Foreign, Transcript, parse
 from omni_speak.streams.encoder import EncodedFormat, Encoder
 from omni_speak.streams.messages import (
+    SAMPLE_RATES,
     AudioFormat,
     ClientMessage,
     Close,
@@ -91,10 +92,10 @@ class OutputFormat:
         """Raises InvalidRequest."""
         codec, _, rest = name.partition("_")
         rate = rest.partition("_")[0]
-        if codec not in _ENCODINGS or rate not in map(str, get_args(SampleRate)):
+        if codec not in _ENCODINGS or rate not in map(str, SAMPLE_RATES):
             raise InvalidRequest(
                 f"output_format must be one of {', '.join(_ENCODINGS)}, then _ and one of "
-                f"{', '.join(map(str, get_args(SampleRate)))}; got {name[:40]!r}",
+                f"{', '.join(map(str, SAMPLE_RATES))}; got {name[:40]!r}",
                 param="output_format",
             )
         return cls(_ENCODINGS[codec], cast(SampleRate, int(rate)))

@@ -39,7 +39,8 @@ from omni_speak.streams.protocol import (
     Session,
     Start,
 )
-from omni_speak.streams.speaking import Segment, SpokenFrame, SpokenWord
+from omni_speak.streams.segmenter import Segment
+from omni_speak.streams.speaking import SpokenFrame, SpokenWord
 from omni_speak.streams.wire import Encoding, Flag, Kind, WireFrame, decode, encode
 from tests.streams.fake_engine import INFO, SAMPLES, frame_of
 

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omni_speak.models.wren.text.markup import plain_text
-from omni_speak.streams.segmenter import Segmenter
+from omni_speak.streams.segmenter import Segment, Segmenter
 
 TEA = "Dr. Ng paid $6.25 at 8 a.m. for 47.2 grams, e.g. tea. Then she left."
 TEA_SEGMENTS = [
@@ -18,7 +18,9 @@ TEA_SEGMENTS = [
 
 def segments(*pieces: str, max_chars: int = 300) -> list[str]:
     segmenter = Segmenter(max_chars)
-    return [s for piece in pieces for s in segmenter.push(piece)] + segmenter.flush()
+    found = [s for piece in pieces for s in segmenter.push(piece)] + segmenter.flush()
+    assert all("".join(pieces)[s.start :].startswith(s.text) for s in found)
+    return [s.text for s in found]
 
 
 @pytest.mark.parametrize("pieces", [[TEA], list(TEA), re.findall(r"\S+\s*", TEA)])
@@ -59,8 +61,8 @@ def test_where_sentences_end(text: str, expected: list[str] | None) -> None:
 def test_a_sentence_is_spoken_once_the_next_one_begins() -> None:
     segmenter = Segmenter()
     assert segmenter.push("It rained. ") == []
-    assert segmenter.push("T") == ["It rained."]
-    assert segmenter.flush() == ["T"]
+    assert segmenter.push("T") == [Segment("It rained.", 0)]
+    assert segmenter.flush() == [Segment("T", 11)]
     assert segmenter.flush() == []
 
 
