@@ -15,11 +15,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.clients]
 
 
 async def test_livekit_speaks_in_two_contexts_at_once(server: Running) -> None:
-    heard = await run_client("livekit", "elevenlabs_websocket.py", server, "Ada")
-    first, second = heard["said"]
-    assert first["bytes"] == second["bytes"] == 2 * 4 * SAMPLES
-    assert "".join(first["words"]).split() == "Hello there my friend.".split()
-    assert "".join(second["words"]).split() == "Another one speaks meanwhile.".split()
+    heard = await run_client("livekit", "livekit_stream.py", server, "elevenlabs", "Ada")
+    # Two texts one after the other, then the same two at once.
+    assert [said["bytes"] for said in heard["said"]] == [2 * 4 * SAMPLES] * 4
+    texts = ["Hello there my friend.", "Another one speaks meanwhile."] * 2
+    assert [said["words"] for said in heard["said"]] == [text.split() for text in texts]
     assert not server.engine.running
 
 

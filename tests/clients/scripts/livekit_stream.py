@@ -6,7 +6,7 @@ import json
 import sys
 
 import aiohttp
-from livekit.plugins import cartesia, deepgram
+from livekit.plugins import cartesia, deepgram, elevenlabs
 
 url, plugin, voice = sys.argv[1:4]
 TEXTS = ["Hello there my friend.", "Another one speaks meanwhile."]
@@ -17,9 +17,17 @@ async def main() -> None:
         key = "nobody-asks-for-this-key"
         if plugin == "cartesia":
             tts = cartesia.TTS(base_url=url, api_key=key, voice=voice, http_session=session)
-        else:
+        elif plugin == "deepgram":
             tts = deepgram.TTS(
                 base_url=f"{url}/v1/speak", api_key=key, model=voice, http_session=session
+            )
+        else:
+            tts = elevenlabs.TTS(
+                base_url=f"{url}/v1",
+                api_key=key,
+                voice_id=voice,
+                encoding="pcm_24000",
+                http_session=session,
             )
 
         async def say(text: str) -> dict:
