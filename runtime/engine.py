@@ -15,6 +15,7 @@ import gc
 import math
 import queue
 import secrets
+import sys
 import threading
 import time
 import uuid
@@ -60,6 +61,11 @@ if TYPE_CHECKING:
 
 AUTO_STREAMS = 64
 """Slots for streams where their number follows from the measured speed."""
+
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long one thread may keep Python from another that wants it (Python's own 5 ms are a large
+part of a frame): a step waits for it after each kernel that ran while the vocoder was in Python."""
 
 
 class EngineConfig(BaseModel):
@@ -332,6 +338,7 @@ class SpeechEngine:
 
             gc.freeze()
             torch.set_num_threads(1)
+            sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
             device = pick_device(self.config.device)
             asynchronous = self.config.async_scheduling
             self._core, self._runner = make_core(
@@ -528,6 +535,8 @@ class SpeechStream:
         )
         self._text_lock = anyio.Lock()
         self._begun = anyio.Event()
+        self._delivered = 0
+        self._second = anyio.Event()
         self._ended = False
         self._conditioning: Mapping[str, Any] = {}
         self._chars = len(request.text)
@@ -537,6 +546,9 @@ class SpeechStream:
 
     def _deliver(self, item: Frame | End | SpeechError) -> None:
         self._send.send_nowait(item)
+        self._delivered += 1
+        if self._delivered == 2:
+            self._second.set()
 
     async def append(self, text: str) -> None:
         """The text goes on with another segment, a sentence or so. Whether it comes early or late
@@ -592,6 +604,9 @@ class SpeechStream:
             try:
                 with self._send, self._queue:
                     while isinstance(item := await self._queue.receive(), Frame):
+                        if count == 0 and engine.config.ordering == "clock":
+                            with anyio.move_on_after(engine._clock.opening(self.request_id)):
+                                await self._second.wait()
                         engine._vocoder.consumed(self.request_id)
                         engine._clock.taken(self.request_id)
                         count += 1

@@ -21,13 +21,20 @@ MIN_PREFILL = 16
 """Prompt tokens that every step may carry, however late the streams are: newcomers get on."""
 
 COMFORT = 0.5
-"""While somebody has less slack than `FIRST_AUDIO_TARGET`, who has more than this sits out."""
+"""While somebody has less slack than `FIRST_AUDIO_TARGET`, who has more than this sits out, if the
+others are enough to keep up."""
 
 HYSTERESIS = 0.5
 """A held stream comes back when its lead is under this share of its bound."""
 
 MAX_LOAD = 0.9
-"""Share of a frame's period that admission lets a step and a decode of all streams take."""
+"""Share of a frame's period that a frame of all streams may take."""
+
+GAP_MEMORY = 64
+"""Over how many gaps between two frames of a stream in haste their running mean goes."""
+
+GAP_DEVIATIONS = 3.0
+"""A player starts so that its second frame may come this many mean deviations later than most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,9 @@ def plan(
     """Least slack first; who is ahead or starved is left out, and who is comfortable while others
     are in haste; no step so long that the stream with the least slack runs dry.
 
+    But never so few at once that the steps' fixed cost leaves no time for all: under load who is
+    comfortable now is in haste soon.
+
     `period` is a frame's; `step` a step's expected time; `reserve` what a frame still takes after
     it (the vocoder). A step may take half the least slack (also a held stream's), but its rows
     always a frame's time, and its prefill half of one: rounds of all streams within a frame are
@@ -99,7 +109,9 @@ def plan(
         (s for s in streams if not s.is_ahead and not s.starved), key=lambda s: s.slack(now)
     )
     if due and due[0].slack(now) < FIRST_AUDIO_TARGET:
-        due = [s for s in due if s.slack(now) <= COMFORT]
+        enough = step.rows_to_keep_up(len(due), MAX_LOAD * period)
+        hasty = sum(s.slack(now) <= COMFORT for s in due)
+        due = due[: max(enough, hasty)]
     rows = [s.id for s in due if not s.prefilling][: step.rows_within(max(allowed, period))]
     return Plan(
         rows=tuple(rows),
@@ -116,6 +128,27 @@ def capacity(frame: StepTime, period: float, most: int) -> int:
     return min(frame.rows_within(MAX_LOAD * period), most)
 
 
+class Gap:
+    """How far apart two frames of a stream in haste come: a running mean and mean deviation, as
+    TCP keeps them of round trips (RFC 6298)."""
+
+    def __init__(self) -> None:
+        self._mean: float | None = None
+        self._deviation = 0.0
+
+    def observe(self, seconds: float) -> None:
+        if self._mean is None:
+            self._mean, self._deviation = seconds, seconds / 2
+        off = seconds - self._mean
+        self._mean += off / GAP_MEMORY
+        self._deviation += (abs(off) - self._deviation) / GAP_MEMORY
+
+    @property
+    def longest(self) -> float:
+        """What few gaps exceed; 0 before the first."""
+        return (self._mean or 0.0) + GAP_DEVIATIONS * self._deviation
+
+
 @dataclass(slots=True)
 class _Stream:
     arrival: float
@@ -126,6 +159,7 @@ class _Stream:
     generated: int = 0
     delivered: int = 0
     taken: int = 0
+    decoded_at: float = 0.0  # its last frame
     start: float | None = None  # when its player started, moved by every stall
     played: float | None = None
     held: bool = False
@@ -135,8 +169,8 @@ class _Stream:
     excused: bool = False  # the next late frame is late for want of text
 
     def lead(self, now: float, period: float) -> float | None:
-        if self.start is None:
-            return None
+        if self.start is None:  # a first frame may wait to be taken: it is in hand
+            return self.generated * period if self.delivered else None
         heard = min(now - self.start, self.taken * period) if self.played is None else self.played
         return self.generated * period - heard
 
@@ -151,6 +185,7 @@ class FrameClock:
         """A step but for its MTP."""
         self.mtp = StageTimes(StepTime(0.004, 0.0006, 0.0))
         self.vocoder = StageTimes(StepTime(0.004, 0.001, 0.0))
+        self.gap = Gap()
         self.underruns = 0
         self.first_audio = Tally((0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0))
         """From a stream's arrival to its first frame."""
@@ -217,18 +252,17 @@ class FrameClock:
                     stream.starved_at, stream.excused = self.now(), True
 
     def delivered(self, stream_ids: Iterable[str]) -> None:
-        """One frame of each went to its reader: the first starts its player, a late one stalls
-        it (an underrun)."""
+        """One frame of each is on its way to its reader; a late one stalls its player (an
+        underrun)."""
         now = self.now()
         with self._lock:
             for stream_id in stream_ids:
                 if (stream := self._streams.get(stream_id)) is None:
                     continue
-                if stream.start is None:
-                    stream.start = now
-                    self.first_audio.add(now - stream.arrival)
-                else:
-                    late = now - stream.start - stream.delivered * self.period
+                late = now - self._dry(stream)
+                if stream.delivered and not stream.excused and late > -COMFORT:
+                    self.gap.observe(now - stream.decoded_at)
+                if stream.start is not None:
                     if not stream.excused:
                         self.lateness.add(late)
                     if late > 0:
@@ -236,21 +270,39 @@ class FrameClock:
                         stream.underruns += not stream.excused
                         self.underruns += not stream.excused
                         stream.excused = False
+                stream.decoded_at = now
                 stream.delivered += 1
+
+    def _dry(self, stream: _Stream) -> float:
+        """When its player has played all that was delivered; now, before it starts."""
+        if stream.start is None:
+            return self.now()
+        return stream.start + stream.delivered * self.period
 
     def slack_at_reader(self, stream_id: str) -> float:
         """Until the reader has played all that was delivered to it; 0 before first audio."""
         with self._lock:
             stream = self._streams.get(stream_id)
-            if stream is None or stream.start is None:
+            return 0.0 if stream is None else self._dry(stream) - self.now()
+
+    def opening(self, stream_id: str) -> float:
+        """How long a first frame waits for the second before its player starts: no time unless
+        frames come further apart now than a period, and never past `FIRST_AUDIO_TARGET`."""
+        with self._lock:
+            if (stream := self._streams.get(stream_id)) is None:
                 return 0.0
-            return stream.start + stream.delivered * self.period - self.now()
+            left = stream.arrival + FIRST_AUDIO_TARGET - self.now()
+            return max(0.0, min(self.gap.longest - self.period, left))
 
     def taken(self, stream_id: str) -> None:
-        """The reader took a frame."""
+        """The reader took a frame; the first starts its player."""
         with self._lock:
-            if (stream := self._streams.get(stream_id)) is not None:
-                stream.taken += 1
+            if (stream := self._streams.get(stream_id)) is None:
+                return
+            stream.taken += 1
+            if stream.start is None:
+                stream.start = self.now()
+                self.first_audio.add(stream.start - stream.arrival)
 
     def played(self, stream_id: str, seconds: float) -> None:
         """The listener has heard this much; from now on this counts, not the wall clock."""

@@ -7,6 +7,7 @@ works. Plans need wall time, the capacity work: under load wall times already co
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,6 +42,14 @@ class StepTime:
     def rows_within(self, seconds: float) -> int:
         """How many decode rows fit, at least one."""
         return max(1, _fitting(seconds - self.fixed, self.row))
+
+    def rows_to_keep_up(self, streams: int, period: float) -> int:
+        """The fewest rows a step may have while `streams` get a row each every `period`: smaller
+        steps spend it on what is fixed. At most `streams`."""
+        left = period - self.row * streams
+        if left <= self.fixed:
+            return streams
+        return math.ceil(streams * self.fixed / left)
 
     def prefill_within(self, seconds: float, rows: int) -> int:
         """How many prompt tokens fit beside `rows` decode rows."""

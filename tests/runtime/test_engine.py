@@ -14,6 +14,7 @@ import torch
 
 from omni_speak.runtime.engine import EngineConfig, SpeechEngine
 from omni_speak.runtime.errors import EngineDead, ModelNotFound, Overloaded
+from omni_speak.runtime.frame_clock import FrameClock
 from omni_speak.runtime.request import SpeechRequest, SpeechResult
 from tests.models.tiny import SAMPLES, TinyCodec
 from tests.runtime.tiny_engine import codes, collect, tiny_engine
@@ -54,6 +55,17 @@ async def test_D04_exactly_once_frames_and_one_end(tmp_path: Path) -> None:
             codec = TinyCodec()
             whole, _ = codec.decode(torch.tensor([codes(frames)]), codec.initial_state(1))
             np.testing.assert_array_equal(np.concatenate([f.pcm for f in frames]), whole[0])
+
+
+async def test_a_first_frame_that_waits_goes_with_the_second_or_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FrameClock, "opening", lambda clock, stream: 1e6)
+    async with tiny_engine(tmp_path, {"never_ends": True}) as engine:
+        for count in (1, 2, 30):
+            result, frames = await collect(engine, text="hello", seed=3, max_frames=count)
+            assert result == SpeechResult("length", count, 3)
+            assert [f.index for f in frames] == list(range(count))
 
 
 async def test_D16_random_endings_leave_nothing_behind(tmp_path: Path) -> None:

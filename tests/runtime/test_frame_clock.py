@@ -58,6 +58,16 @@ def test_who_is_comfortable_leaves_the_step_to_who_is_in_haste() -> None:
     assert planned(relaxed, view("calm", 0.35)).rows == ("calm", "relaxed")
 
 
+def test_steps_stay_large_enough_to_keep_up() -> None:
+    """20 ms a step and 1 ms a row: 24 rows within 72 ms leave time for 2.4 steps, of ten rows."""
+    step = StepTime(0.020, 0.001, 0.0)
+    calm = [view(f"calm {i}", 1.0 + i / 100) for i in range(23)]
+    result = planned(view("tight", 0.1), *calm, step=step)
+    assert result.rows == ("tight", *(f"calm {i}" for i in range(9)))
+    quick = StepTime(0.001, 0.0001, 0.0)
+    assert planned(view("tight", 0.1), *calm, step=quick).rows == ("tight",)
+
+
 def test_a_stream_ahead_of_its_bound_is_held_until_half_of_it() -> None:
     assert planned(view("a", 1.9, max_lead=2.0)).rows == ("a",)
     result = planned(view("a", 2.0, max_lead=2.0), now=5.0)
@@ -151,6 +161,64 @@ def test_a_late_frame_is_an_underrun_once_and_moves_the_player() -> None:
     assert clock.underruns == 1
 
 
+def jittery(clock: FrameClock, time: Time, gaps: list[float]) -> None:
+    """Twenty streams whose frames come so far apart, for a second or two each."""
+    for number in range(20):
+        clock.open(name := f"before {number}", arrival=time.now)
+        heard(clock, name, 1)
+        for gap in gaps * (20 // len(gaps)):
+            time.now += gap
+            heard(clock, name, 1)
+        clock.close(name)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "least", "most"),
+    [([0.03], 0.0, 0.0), ([0.07], 0.0, 0.0), ([0.12], 0.04, 0.06), ([0.02, 0.14], 0.1, 0.25)],
+)
+def test_a_player_starts_when_its_second_frame_will_be_in_time(
+    gaps: list[float], least: float, most: float
+) -> None:
+    time = Time()
+    clock = FrameClock(PERIOD, time)
+    jittery(clock, time, gaps)
+    clock.open("new", arrival=time.now)
+    clock.sampled("new", 0)
+    clock.delivered(["new"])
+    assert least - 1e-6 <= clock.opening("new") <= most
+    time.now += clock.opening("new")
+    late = clock.underruns
+    clock.taken("new")
+    time.now += max(gaps) - clock.opening("new")
+    clock.delivered(["new"])
+    assert clock.underruns == late
+
+
+def test_a_first_frame_never_waits_past_the_target() -> None:
+    time = Time()
+    clock = FrameClock(PERIOD, time)
+    jittery(clock, time, [0.25])
+    clock.open("new", arrival=time.now)
+    clock.sampled("new", 0)
+    time.now += FIRST_AUDIO_TARGET - 0.01
+    clock.delivered(["new"])
+    assert clock.opening("new") == pytest.approx(0.01)
+    time.now += 0.02
+    assert clock.opening("new") == 0.0
+
+
+def test_frames_in_no_hurry_say_nothing_about_the_gap() -> None:
+    time = Time()
+    clock = FrameClock(PERIOD, time)
+    clock.open("held", arrival=time.now)
+    heard(clock, "held", 100)
+    before = clock.gap.longest
+    for _ in range(50):
+        time.now += 0.1
+        heard(clock, "held", 1)
+    assert clock.gap.longest == before
+
+
 def test_starvation_holds_excuses_and_ends() -> None:
     time = Time()
     clock = FrameClock(PERIOD, time)
@@ -205,14 +273,30 @@ class Simulated:
         waiting, prompt, first = sorted(arrivals), {}, {}
         heapq.heapify(waiting)
         ready: list[tuple[float, str]] = []
+        opens: dict[str, float] = {}  # when a player starts, unless its second frame comes before
+
+        def take(name: str) -> None:
+            clock.taken(name)
+            first.setdefault(name, time.now)
 
         def deliver() -> None:
             now = time.now
-            while ready and ready[0][0] <= now:
-                time.now, name = heapq.heappop(ready)
-                clock.delivered([name])
-                clock.taken(name)
-                first.setdefault(name, time.now)
+            while True:
+                opening = min(opens, key=opens.__getitem__, default="")
+                if opening and opens[opening] <= min([now, *(r[0] for r in ready[:1])]):
+                    time.now = opens.pop(opening)
+                    take(opening)
+                elif ready and ready[0][0] <= now:
+                    time.now, name = heapq.heappop(ready)
+                    clock.delivered([name])
+                    if name not in first and name not in opens:
+                        opens[name] = time.now + clock.opening(name)
+                        continue
+                    if opens.pop(name, None) is not None:
+                        take(name)
+                    take(name)
+                else:
+                    break
             time.now = now
 
         while time.now < seconds:
@@ -223,7 +307,8 @@ class Simulated:
             deliver()
             todo = clock.plan(lambda name: prompt[name] > 0)
             if not todo.rows and not todo.prefills:
-                soon = [todo.wake, *(a[0] for a in waiting[:1]), *(r[0] for r in ready[:1])]
+                soon = [todo.wake, *opens.values()]
+                soon += [a[0] for a in waiting[:1]] + [r[0] for r in ready[:1]]
                 time.now = max(time.now + 1e-6, min([*soon, seconds]))
                 continue
             budget = min(todo.prefill_tokens, self.max_step_tokens)

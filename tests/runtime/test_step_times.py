@@ -29,6 +29,9 @@ def test_what_fits() -> None:
     step = StepTime(0.010, 0.001, 0.0001)
     assert step.rows_within(0.0305) == 20
     assert step.rows_within(0.001) == 1  # somebody must go on
+    assert step.rows_to_keep_up(20, 0.080) == 4  # 5 × 10 ms, and 20 × 1 ms
+    assert step.rows_to_keep_up(70, 0.080) == 70
+    assert step.rows_to_keep_up(200, 0.080) == 200  # nobody can: the largest steps do most
     assert step.prefill_within(0.030, rows=10) == pytest.approx(100, abs=1)
     assert step.prefill_within(0.001, rows=10) == 0
     assert step.prefill_within(10.0, rows=10) == 2 * step.seen  # attention is no straight line
