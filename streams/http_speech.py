@@ -31,7 +31,7 @@ from omni_speak.runtime.errors import (
     SpeechError,
     UnknownVoice,
 )
-from omni_speak.streams.audio import wav_header
+from omni_speak.streams.audio import WavEncoding, wav_header
 from omni_speak.streams.dialects.text import parse
 from omni_speak.streams.encoder import EncodedFormat, Encoder
 from omni_speak.streams.messages import Refused, Word
@@ -77,20 +77,32 @@ class Speech:
 
 
 class Plain:
-    """The audio itself, after `head`."""
+    """The audio itself."""
 
-    def __init__(self, format: EncodedFormat, rate: int, head: bytes = b"") -> None:
-        self.media_type = "audio/wav" if head else media_type(format, rate)
-        self._head = head
+    def __init__(self, format: EncodedFormat, rate: int) -> None:
+        self.media_type = media_type(format, rate)
 
     def block(self, audio: bytes, words: Sequence[Word]) -> bytes:
-        if not audio:
-            return b""
-        head, self._head = self._head, b""
-        return head + audio
+        return audio
 
     def end(self, audio: bytes, result: SpokenResult) -> bytes:
-        return self.block(audio, ())
+        return audio
+
+
+class Wav:
+    """A WAV file of samples in any of its encodings, as they are made."""
+
+    media_type = "audio/wav"
+
+    def __init__(self, encoding: WavEncoding, rate: int) -> None:
+        self._header = wav_header(rate, encoding=encoding)
+
+    def block(self, audio: bytes, words: Sequence[Word]) -> bytes:
+        header, self._header = self._header, b""
+        return header + audio
+
+    def end(self, audio: bytes, result: SpokenResult) -> bytes:
+        return audio
 
 
 class WholeWav:
