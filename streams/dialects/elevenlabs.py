@@ -22,8 +22,7 @@ from starlette.websockets import WebSocket
 
 from omni_speak.runtime.errors import InvalidRequest, SpeechError
 from omni_speak.streams.dialect import Reply
-from omni_speak.streams.dialects.openai_speech import error_response
-from omni_speak.streams.dialects.text import Char, Foreign, Transcript, parse
+from omni_speak.streams.dialects.text import Char, Foreign, Transcript, parse, separated
 from omni_speak.streams.encoder import OPUS_RATES, EncodedFormat, Encoder
 from omni_speak.streams.http_speech import Plain, Speech, endpoint, error_json, read_body
 from omni_speak.streams.messages import (
@@ -191,7 +190,8 @@ class ElevenLabsDialect:
             context = self._contexts[name] = _Context()
             answer.append(ContextOpen(context=name, speed=_speed(message.voice_settings)))
         if text.strip():
-            piece = context.transcript.append(text, separate=True)
+            piece = separated(context.transcript.text, text)
+            context.transcript.append(piece)
             answer.append(TextAppend(context=name, text=piece))
         if message.flush:
             answer.append(TextFlush(context=name))
@@ -279,7 +279,7 @@ async def _speak(websocket: WebSocket, *, multi: bool) -> None:
         format = OutputFormat.named(query.get("output_format", DEFAULT_FORMAT))
         idle_s = _seconds(query.get("inactivity_timeout", "20"))
     except InvalidRequest as error:
-        await websocket.send_denial_response(error_response(error))
+        await websocket.send_denial_response(_error_response(error))
         return
     dialect = ElevenLabsDialect(
         websocket.path_params["voice"],
@@ -320,7 +320,7 @@ class _Timed:
     def __init__(self, text: str, *, whole: bool) -> None:
         self.media_type = "application/json"
         self._transcript = Transcript()
-        self._transcript.append(text, separate=False)
+        self._transcript.append(text)
         self._whole = whole
         self._audio = b""
         self._chars: list[Char] = []

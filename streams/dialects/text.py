@@ -39,6 +39,12 @@ def parse(kind: type[M], data: str | bytes) -> M:
     raise Refused("invalid_message", f"{param or 'it'}: {first['msg']}", param=param)
 
 
+def separated(text: str, piece: str) -> str:
+    """What comes after `text`, with a space before it where they have none."""
+    parted = not text or text[-1].isspace() or piece[:1].isspace()
+    return piece if parted else " " + piece
+
+
 @dataclass(frozen=True, slots=True)
 class Char:
     text: str
@@ -49,7 +55,7 @@ class Char:
 class Transcript:
     """The text of one context, and how far it was heard.
 
-    `append` puts a space between two pieces that have none; `chars` gives every character of the
+    `chars` gives every character of the
     text once, up to and with the word and what is attached to it, its times without a gap: what
     lies between words takes the time between them.
     """
@@ -59,12 +65,8 @@ class Transcript:
         self._told = 0
         self._at_ms = 0.0
 
-    def append(self, piece: str, *, separate: bool) -> str:
-        """The piece as it is to be sent on."""
-        if separate and self.text and not self.text[-1].isspace() and not piece[:1].isspace():
-            piece = " " + piece
+    def append(self, piece: str) -> None:
         self.text += piece
-        return piece
 
     def chars(self, words: Iterable[Word]) -> list[Char]:
         chars: list[Char] = []
