@@ -20,6 +20,10 @@ AudioFormat = Literal["wav", "flac", "ogg", "mp3", "pcm"]
 UNKNOWN_SIZE = 0xFFFFFFFF
 WAV_HEADER_BYTES = 44
 
+WavEncoding = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
+_WAV_ENCODINGS = {"pcm_s16le": (1, 2), "pcm_f32le": (3, 4), "mulaw": (7, 1), "alaw": (6, 1)}
+"""Microsoft's format tag, and bytes per sample."""
+
 
 def to_s16le(pcm: NDArray[np.float32]) -> bytes:
     """Float samples in -1..1, clipped, as little-endian 16-bit."""
@@ -33,11 +37,14 @@ def to_f32le(pcm: NDArray[np.float32]) -> bytes:
     return data
 
 
-def wav_header(sample_rate: int, data_bytes: int | None = None) -> bytes:
-    """The 44 bytes before mono 16-bit samples; without `data_bytes` both sizes are 0xFFFFFFFF,
-    which readers take as "until the end"."""
+def wav_header(
+    sample_rate: int, data_bytes: int | None = None, encoding: WavEncoding = "pcm_s16le"
+) -> bytes:
+    """The 44 bytes before mono samples; without `data_bytes` both sizes are 0xFFFFFFFF, which
+    readers take as "until the end"."""
     riff_size = UNKNOWN_SIZE if data_bytes is None else data_bytes + WAV_HEADER_BYTES - 8
     data_size = UNKNOWN_SIZE if data_bytes is None else data_bytes
+    tag, sample_bytes = _WAV_ENCODINGS[encoding]
     return struct.pack(
         "<4sI4s4sIHHIIHH4sI",
         b"RIFF",
@@ -45,12 +52,12 @@ def wav_header(sample_rate: int, data_bytes: int | None = None) -> bytes:
         b"WAVE",
         b"fmt ",
         16,
-        1,  # PCM
+        tag,
         1,  # channel
         sample_rate,
-        sample_rate * 2,
-        2,
-        16,
+        sample_rate * sample_bytes,
+        sample_bytes,
+        8 * sample_bytes,
         b"data",
         data_size,
     )

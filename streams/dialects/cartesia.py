@@ -1,4 +1,5 @@
-"""Cartesia's websocket: contexts whose text goes on while `continue` is true.
+"""Cartesia's websocket, of contexts whose text goes on while `continue` is true, and its plain
+HTTP calls.
 
 A connection speaks one output format, that of its first message. Transcripts are joined as they
 come. Of the generation settings `speed` is honoured; what tunes a model of theirs is taken without
@@ -14,14 +15,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import Field
-from starlette.routing import WebSocketRoute
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from omni_speak.runtime.errors import SpeechError
+from omni_speak.streams.audio import WavEncoding
 from omni_speak.streams.dialect import Reply
 from omni_speak.streams.dialects.text import Foreign, parse
+from omni_speak.streams.http_speech import (
+    Plain,
+    Speech,
+    Wav,
+    endpoint,
+    error_json,
+    read_body,
+    server_sent,
+    status_of,
+)
 from omni_speak.streams.messages import (
-    AudioFormat,
     Cancel,
     ClientMessage,
     Close,
@@ -38,54 +52,102 @@ from omni_speak.streams.messages import (
     TextAppend,
     TextEnd,
     TextFlush,
+    Word,
 )
+from omni_speak.streams.speaking import Engine, SpokenResult, speak_text
 from omni_speak.streams.websocket import converse
 from omni_speak.streams.wire import WireFrame
 
-_FORMATS: dict[str, AudioFormat] = {
+_Json = dict[str, Any]
+_FORMATS: dict[str, WavEncoding] = {
     "pcm_s16le": "pcm_s16le",
     "pcm_f32le": "pcm_f32le",
     "pcm_mulaw": "mulaw",
     "pcm_alaw": "alaw",
 }
+Encoding = Literal["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"]
 
 
-class Voice(Foreign):
-    mode: Literal["id"] = "id"
+class Voice(BaseModel):
     id: str
 
 
-class OutputFormat(Foreign):
+class Raw(Foreign):
     container: Literal["raw"]
-    encoding: Literal["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"]
+    encoding: Encoding
     sample_rate: SampleRate
 
 
+class WavFile(Foreign):
+    container: Literal["wav"]
+    encoding: Encoding
+    sample_rate: SampleRate
+
+
+class Mp3File(Foreign):
+    container: Literal["mp3"]
+    sample_rate: SampleRate
+    bit_rate: int | None = None
+
+
 class GenerationConfig(Foreign):
-    speed: float = 1.0
+    speed: float | None = None
     volume: float | None = None
     emotion: Any = None
 
 
-class Generation(Foreign):
-    """A generation request, or `cancel` of one."""
+class Asked(Foreign):
+    """What every request may say."""
+
+    voice: str | Voice | None = None
+    generation_config: GenerationConfig | None = None
+    model_id: str | None = None
+    language: str | None = None
+    locale: str | None = None
+    normalization: str | None = None
+    pronunciation_dict_id: str | None = None
+    speed: Any = None
+
+    @property
+    def voice_id(self) -> str | None:
+        return self.voice.id if isinstance(self.voice, Voice) else self.voice
+
+    @property
+    def rate(self) -> float:
+        """How fast to speak."""
+        config = self.generation_config
+        return 1.0 if config is None or config.speed is None else config.speed
+
+
+class Generation(Asked):
+    """A message of the websocket: a generation request, or `cancel` of one."""
 
     context_id: str = Field(min_length=1, max_length=64)
     cancel: bool = False
     transcript: str = ""
-    voice: Voice | None = None
-    output_format: OutputFormat | None = None
+    output_format: Raw | None = None
     continue_: bool = Field(False, alias="continue")
     flush: bool = False
-    add_timestamps: bool = False
-    generation_config: GenerationConfig | None = None
-    model_id: str | None = None
-    language: str | None = None
+    add_timestamps: bool | None = None
     max_buffer_delay_ms: int | None = None
     add_phoneme_timestamps: bool | None = None
     use_normalized_timestamps: bool | None = None
-    pronunciation_dict_id: str | None = None
-    speed: Any = None
+
+
+class BytesBody(Asked):
+    transcript: str
+    output_format: Raw | WavFile | Mp3File = Field(discriminator="container")
+    save: bool | None = None
+    duration: float | None = None
+
+
+class EventsBody(Asked):
+    transcript: str
+    output_format: Raw
+    context_id: str | None = None
+    add_timestamps: bool | None = None
+    add_phoneme_timestamps: bool | None = None
+    use_normalized_timestamps: bool | None = None
 
 
 @dataclass(slots=True)
@@ -103,7 +165,7 @@ class CartesiaDialect:
     """See `dialect.Dialect`."""
 
     def __init__(self) -> None:
-        self._format: OutputFormat | None = None
+        self._format: Raw | None = None
         self._contexts: dict[str, _Context] = {}
         self._names: dict[int, str] = {}
 
@@ -146,10 +208,8 @@ class CartesiaDialect:
             text = "a connection speaks one output_format; open another for this one"
             raise Refused("format_fixed", text, param="output_format", context=name)
         if name not in self._contexts:
-            self._contexts[name] = _Context(message.add_timestamps)
-            speed = (message.generation_config or GenerationConfig()).speed
-            voice = None if message.voice is None else message.voice.id
-            begin.append(ContextOpen(context=name, voice=voice, speed=speed))
+            self._contexts[name] = _Context(bool(message.add_timestamps))
+            begin.append(ContextOpen(context=name, voice=message.voice_id, speed=message.rate))
         return begin
 
     def send(self, event: ServerMessage | WireFrame) -> Sequence[str | bytes | Close]:
@@ -160,7 +220,7 @@ class CartesiaDialect:
                 context = self._contexts[event.context]
                 context.heard = event.words[-1].end_char
                 if context.timestamps:
-                    return [_timestamps(event)]
+                    return [json.dumps(_timestamps(event.context, event.words))]
             case WireFrame():
                 return self._chunk(self._names[event.context], bytes(event.payload))
             case ContextFlushed() if event.segments == 0:
@@ -172,16 +232,7 @@ class CartesiaDialect:
         return []
 
     def _chunk(self, name: str, payload: bytes) -> list[str | bytes | Close]:
-        context = self._contexts[name]
-        chunk = {
-            "type": "chunk",
-            "data": b64encode(payload).decode(),
-            "done": False,
-            "status_code": 206,
-            "step_time": 0.0,
-            "context_id": name,
-            "flush_id": context.flush_id,
-        }
+        chunk = _chunk(name, payload) | {"flush_id": self._contexts[name].flush_id}
         return [json.dumps(chunk), *self._flushed(name)]
 
     def _flushed(self, name: str) -> list[str | bytes | Close]:
@@ -197,13 +248,7 @@ class CartesiaDialect:
         told: list[str | bytes | Close] = [
             _flush_done(event.context, context) for _ in context.flushes
         ]
-        done = {
-            "type": "done",
-            "done": True,
-            "status_code": 200,
-            "context_id": event.context,
-        }
-        return [*told, json.dumps(done)]
+        return [*told, json.dumps(_done(event.context))]
 
     def _error(self, event: ErrorEvent) -> list[str | bytes | Close]:
         if event.code == "unknown_context":  # why it was not opened, or ended, was told
@@ -211,52 +256,105 @@ class CartesiaDialect:
         name = event.context
         if name in self._contexts and name not in self._names.values():
             del self._contexts[name]  # it was never opened
-        message = {
-            "type": "error",
-            "title": event.code.replace("_", " "),
-            "message": event.message,
-            "error": event.message,
-            "error_code": event.code,
-            "status_code": 500 if event.fatal else 400,
-            "done": True,
-            "context_id": name,
-        }
-        return [json.dumps(message)]
+        return [json.dumps(_error(event.code, event.message, 500 if event.fatal else 400, name))]
+
+
+def _told(kind: str, context: str | None, *, done: bool = False, status: int = 206) -> _Json:
+    """What every message has; clients differ in which of `type` and `done` they read."""
+    return {"type": kind, "done": done, "status_code": status, "context_id": context}
+
+
+def _chunk(context: str | None, audio: bytes) -> _Json:
+    return _told("chunk", context) | {"data": b64encode(audio).decode(), "step_time": 0.0}
+
+
+def _timestamps(context: str | None, words: Sequence[Word]) -> _Json:
+    told = {
+        "words": [word.text for word in words],
+        "start": [word.start_ms / 1000 for word in words],
+        "end": [word.end_ms / 1000 for word in words],
+    }
+    return _told("timestamps", context) | {"word_timestamps": told}
+
+
+def _done(context: str | None) -> _Json:
+    return _told("done", context, done=True, status=200)
+
+
+def _error(code: str, message: str, status: int, context: str | None) -> _Json:
+    return _told("error", context, done=True, status=status) | {
+        "title": code.replace("_", " "),
+        "message": message,
+        "error": message,
+        "error_code": code,
+    }
 
 
 def _flush_done(name: str, context: _Context) -> str:
     flush_id, context.flush_id = context.flush_id, context.flush_id + 1
-    return json.dumps(
-        {
-            "type": "flush_done",
-            "flush_done": True,
-            "flush_id": flush_id,
-            "done": False,
-            "status_code": 206,
-            "context_id": name,
-        }
-    )
-
-
-def _timestamps(event: Marks) -> str:
-    words = {
-        "words": [word.text for word in event.words],
-        "start": [word.start_ms / 1000 for word in event.words],
-        "end": [word.end_ms / 1000 for word in event.words],
-    }
-    return json.dumps(
-        {
-            "type": "timestamps",
-            "word_timestamps": words,
-            "done": False,
-            "status_code": 206,
-            "context_id": event.context,
-        }
-    )
+    told = _told("flush_done", name) | {"flush_done": True, "flush_id": flush_id}
+    return json.dumps(told)
 
 
 async def websocket(websocket: WebSocket) -> None:
     await converse(websocket, CartesiaDialect(), name="cartesia")
 
 
-ROUTES = [WebSocketRoute("/tts/websocket", websocket)]
+# -- plain HTTP --------------------------------------------------------------------------------
+
+
+class _Events:
+    """Server-sent events, see `Shape`; `event` is the message's type."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, body: EventsBody) -> None:
+        self._context = body.context_id
+        self._timestamps = bool(body.add_timestamps)
+
+    def block(self, audio: bytes, words: Sequence[Word]) -> bytes:
+        told = b""
+        if words and self._timestamps:
+            told += _event(_timestamps(self._context, words))
+        if audio:
+            told += _event(_chunk(self._context, audio))
+        return told
+
+    def end(self, audio: bytes, result: SpokenResult) -> bytes:
+        return self.block(audio, ()) + _event(_done(self._context))
+
+
+def _event(message: _Json) -> bytes:
+    return server_sent(message, message["type"])
+
+
+async def _ask_bytes(request: Request, engine: Engine) -> Speech:
+    body = await read_body(request, BytesBody)
+    stream = speak_text(engine, body.transcript, voice=body.voice_id, speed=body.rate)
+    asked = body.output_format
+    rate = asked.sample_rate
+    if isinstance(asked, Mp3File):
+        return Speech(body.transcript, stream, "mp3", rate, Plain("mp3", rate))
+    format = _FORMATS[asked.encoding]
+    shape = Wav(format, rate) if isinstance(asked, WavFile) else Plain(format, rate)
+    return Speech(body.transcript, stream, format, rate, shape)
+
+
+async def _ask_events(request: Request, engine: Engine) -> Speech:
+    body = await read_body(request, EventsBody)
+    stream = speak_text(engine, body.transcript, voice=body.voice_id, speed=body.rate)
+    format = _FORMATS[body.output_format.encoding]
+    return Speech(body.transcript, stream, format, body.output_format.sample_rate, _Events(body))
+
+
+def _error_response(error: SpeechError) -> Response:
+    return error_json(error, _error(error.code, error.message, status_of(error), None))
+
+
+ROUTES: list[BaseRoute] = [
+    WebSocketRoute("/tts/websocket", websocket),
+    *(
+        Route(path, endpoint(ask, _error_response, name="cartesia"), methods=["POST"])
+        for path, ask in (("/tts/bytes", _ask_bytes), ("/tts/sse", _ask_events))
+    ),
+]

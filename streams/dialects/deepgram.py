@@ -1,33 +1,36 @@
-"""Deepgram's speak websocket, version 1: words in, binary audio out, a turn at a time.
+"""Deepgram's speak: the plain HTTP call, and the websocket of version 1. Version 2's is in
+deepgram_v2.
 
-A turn is what is spoken up to `Flush`; `Flushed` follows the last of its audio. The audio of a turn
-that was begun before the one before it ended waits here, up to `MAX_WAITING_BYTES`.
+Over the websocket words come in and binary audio goes out, a turn at a time. A turn is what is
+spoken up to `Flush`; `Flushed` follows the last of its audio.
 """
 
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from starlette.routing import WebSocketRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from omni_speak.runtime.errors import InvalidRequest
+from omni_speak.runtime.errors import InvalidRequest, SpeechError
 from omni_speak.runtime.request import EngineInfo
-from omni_speak.streams.dialect import Reply
-from omni_speak.streams.dialects.openai_speech import error_response
-from omni_speak.streams.dialects.text import Foreign, Transcript, parse
+from omni_speak.streams.audio import WavEncoding
+from omni_speak.streams.dialect import Dialect, Reply
+from omni_speak.streams.dialects.deepgram_v2 import DeepgramV2Dialect
+from omni_speak.streams.dialects.text import Foreign, parse, separated
+from omni_speak.streams.dialects.turns import Ended, Heard, Turns
+from omni_speak.streams.encoder import OPUS_RATES, ContainerFormat
+from omni_speak.streams.http_speech import Plain, Speech, Wav, endpoint, error_json, read_body
 from omni_speak.streams.messages import (
     SAMPLE_RATES,
-    AudioFormat,
-    Cancel,
     ClientMessage,
     Close,
     ContextDone,
-    ContextOpen,
     ContextOpened,
     ErrorEvent,
     SampleRate,
@@ -35,15 +38,29 @@ from omni_speak.streams.messages import (
     SessionClose,
     SessionOpen,
     SessionOpened,
-    TextAppend,
-    TextEnd,
 )
 from omni_speak.streams.service import service_of
+from omni_speak.streams.speaking import Engine, speak_text
 from omni_speak.streams.websocket import POLICY_VIOLATION, converse
 from omni_speak.streams.wire import WireFrame
 
-MAX_WAITING_BYTES = 4 * 1024 * 1024
-_FORMATS: dict[str, AudioFormat] = {"linear16": "pcm_s16le", "mulaw": "mulaw", "alaw": "alaw"}
+_RAW: dict[str, WavEncoding] = {"linear16": "pcm_s16le", "mulaw": "mulaw", "alaw": "alaw"}
+_ENCODED: dict[str, ContainerFormat] = {
+    "mp3": "mp3",
+    "opus": "ogg_opus",
+    "flac": "flac",
+    "aac": "aac",
+}
+_RATES = {
+    "linear16": 24000,
+    "mulaw": 8000,
+    "alaw": 8000,
+    "mp3": 22050,
+    "opus": 48000,
+    "flac": 48000,
+    "aac": 22050,
+}
+"""What is spoken at unless asked otherwise."""
 
 
 class Incoming(Foreign):
@@ -51,28 +68,19 @@ class Incoming(Foreign):
     text: str | None = None
 
 
-@dataclass(slots=True)
-class _Turn:
-    name: str
-    transcript: Transcript = field(default_factory=Transcript)
-    flushed: bool = False
-    done: bool = False
-    waiting: list[bytes] = field(default_factory=list)
-
-
 class DeepgramDialect:
     """See `dialect.Dialect`. `voice` none is the server's default."""
 
-    def __init__(self, voice: str | None, format: AudioFormat, rate: SampleRate | None) -> None:
-        self._open = SessionOpen(voice=voice, format=format, sample_rate=rate, resumable=False)
-        self._turns: deque[_Turn] = deque()
-        self._names: dict[int, str] = {}
-        self._count = 0
+    def __init__(self, session: SessionOpen, speed: float) -> None:
+        self._session = session
+        self._speed = speed
+        self._turns = Turns()
+        self._last = ""
         self._flushes = 0
         self._closing = False
 
     def open(self) -> Sequence[ClientMessage | Reply]:
-        return [self._open]
+        return [self._session]
 
     def receive(self, data: str | bytes) -> Sequence[ClientMessage | Reply]:
         message = parse(Incoming, data)
@@ -82,97 +90,55 @@ class DeepgramDialect:
             case "Flush":
                 return self._flush()
             case "Clear":
-                return self._clear()
+                return [*self._turns.clear(), Reply(_numbered("Cleared", self._flushes))]
             case "Close":
                 self._closing = True
                 return self._flush() if self._turns else [SessionClose()]
 
-    def _speak(self, text: str) -> list[ClientMessage | Reply]:
+    def _speak(self, text: str) -> Sequence[ClientMessage | Reply]:
         if not text.strip():
             return []
-        begin: list[ClientMessage | Reply] = []
-        if not self._turns or self._turns[-1].flushed:
-            self._count += 1
-            self._turns.append(_Turn(f"turn-{self._count}"))
-            begin.append(ContextOpen(context=self._turns[-1].name))
-        turn = self._turns[-1]
-        piece = turn.transcript.append(text, separate=True)
-        return [*begin, TextAppend(context=turn.name, text=piece)]
+        turn = self._turns.last
+        return self._turns.speak(separated(turn.text, text) if turn else text, self._speed)
 
-    def _flush(self) -> list[ClientMessage | Reply]:
-        if self._turns and not self._turns[-1].flushed:
-            self._turns[-1].flushed = True
-            return [TextEnd(context=self._turns[-1].name)]
-        return [] if self._turns else [Reply(self._told_flushed())]
-
-    def _clear(self) -> list[ClientMessage | Reply]:
-        cancelled = [Cancel(context=turn.name) for turn in self._turns if not turn.done]
-        self._turns.clear()
-        cleared = json.dumps({"type": "Cleared", "sequence_id": self._flushes})
-        return [*cancelled, Reply(cleared)]
+    def _flush(self) -> Sequence[ClientMessage | Reply]:
+        return self._turns.flush() if self._turns else [Reply(self._flushed())]
 
     def send(self, event: ServerMessage | WireFrame) -> Sequence[str | bytes | Close]:
         match event:
             case SessionOpened():
                 return [_metadata(event)]
             case ContextOpened():
-                self._names[event.handle] = event.context
+                return self._told(self._turns.opened(event))
             case WireFrame():
-                return self._audio(self._names[event.context], bytes(event.payload))
+                return self._told(self._turns.audio(event))
             case ContextDone():
-                return self._done(event.context)
-            case ErrorEvent():
-                return self._error(event)
+                return self._told(self._turns.done(event.context))
+            case ErrorEvent() if event.code != "unknown_context":  # whose end was told already
+                return [_problem(event), *self._told(self._turns.refused(event.context))]
         return []
 
-    def _turn(self, name: str) -> _Turn | None:
-        return next((turn for turn in self._turns if turn.name == name), None)
-
-    def _audio(self, name: str, payload: bytes) -> list[str | bytes | Close]:
-        turn = self._turn(name)
-        if turn is None:  # cleared
-            return []
-        if turn is self._turns[0]:
-            return [payload]
-        turn.waiting.append(payload)
-        if sum(map(len, turn.waiting)) > MAX_WAITING_BYTES:
-            return [Close(POLICY_VIOLATION, "too much was flushed before it could be spoken")]
-        return []
-
-    def _done(self, name: str) -> list[str | bytes | Close]:
-        turn = self._turn(name)
-        if turn is not None:
-            turn.done = True
+    def _told(self, heard: Sequence[Heard]) -> list[str | bytes | Close]:
         told: list[str | bytes | Close] = []
-        while self._turns and self._turns[0].done:
-            self._turns.popleft()
-            told.append(self._told_flushed())
-            if self._turns:
-                told += self._turns[0].waiting
-                self._turns[0].waiting = []
-        if self._closing and not self._turns:
+        for item in heard:
+            if isinstance(item, bytes):
+                told.append(item)
+            elif isinstance(item, Ended):
+                told.append(self._flushed())
+        if self._turns.overfull:
+            told.append(Close(POLICY_VIOLATION, "more was flushed than can be spoken in time"))
+        elif self._closing and not self._turns:
             told.append(Close(1000, ""))
         return told
 
-    def _told_flushed(self) -> str:
-        told = json.dumps({"type": "Flushed", "sequence_id": self._flushes})
+    def _flushed(self) -> str:
+        told = _numbered("Flushed", self._flushes)
         self._flushes += 1
         return told
 
-    def _error(self, event: ErrorEvent) -> list[str | bytes | Close]:
-        if event.code == "unknown_context":  # why it was not opened, or ended, was told
-            return []
-        name = event.context
-        if name is not None and name not in self._names.values():
-            self._turns = deque(turn for turn in self._turns if turn.name != name)
-        message: dict[str, Any] = {
-            "type": "Error" if event.fatal else "Warning",
-            "code": event.code.upper(),
-            "description": event.message,
-            "warn_code": event.code.upper(),
-            "warn_msg": event.message,
-        }
-        return [json.dumps(message)]
+
+def _numbered(kind: str, number: int) -> str:
+    return json.dumps({"type": kind, "sequence_id": number})
 
 
 def _metadata(event: SessionOpened) -> str:
@@ -187,38 +153,138 @@ def _metadata(event: SessionOpened) -> str:
     )
 
 
-def _dialect(websocket: WebSocket, info: EngineInfo) -> DeepgramDialect:
-    """Raises InvalidRequest. `model` is a voice's name, or the model's for its default voice."""
-    query = websocket.query_params
-    encoding = query.get("encoding", "linear16")
-    if encoding not in _FORMATS:
-        raise InvalidRequest(f"encoding must be one of {', '.join(_FORMATS)}", param="encoding")
-    rates = [str(rate) for rate in SAMPLE_RATES]
-    rate = query.get("sample_rate", "24000" if encoding == "linear16" else "8000")
-    if rate not in rates:
-        raise InvalidRequest(f"sample_rate must be one of {', '.join(rates)}", param="sample_rate")
+def _problem(event: ErrorEvent) -> str:
+    message: dict[str, Any] = {
+        "type": "Error" if event.fatal else "Warning",
+        "code": event.code.upper(),
+        "description": event.message,
+        "warn_code": event.code.upper(),
+        "warn_msg": event.message,
+    }
+    return json.dumps(message)
+
+
+# -- what a query asks for ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`encoding` is one of `encodings`, by default the first. `voice` none is the server's default.
+    `of` raises InvalidRequest."""
+
+    encoding: str
+    rate: int
+    voice: str | None
+    speed: float
+
+    @classmethod
+    def of(cls, query: Mapping[str, str], info: EngineInfo, encodings: Sequence[str]) -> Query:
+        encoding = query.get("encoding", encodings[0])
+        if encoding not in encodings:
+            raise InvalidRequest(
+                f"encoding must be one of {', '.join(encodings)}", param="encoding"
+            )
+        rate = query.get("sample_rate", str(_RATES[encoding]))
+        rates = [str(rate) for rate in (OPUS_RATES if encoding == "opus" else SAMPLE_RATES)]
+        if rate not in rates:
+            raise InvalidRequest(
+                f"sample_rate must be one of {', '.join(rates)}", param="sample_rate"
+            )
+        return cls(encoding, int(rate), _voice(query, info), _speed(query, info))
+
+
+def _voice(query: Mapping[str, str], info: EngineInfo) -> str | None:
+    """`model` is a voice's name, or the model's for its default voice."""
     voice = query.get("model", info.model)
     known = [name.lower() for name in (info.model, *info.voices)]
     if voice.lower() not in known:
         raise InvalidRequest(f"model must be one of {', '.join(known)}", param="model")
-    return DeepgramDialect(
-        None if voice.lower() == info.model.lower() else voice,
-        _FORMATS[encoding],
-        cast(SampleRate, int(rate)),
+    return None if voice.lower() == info.model.lower() else voice
+
+
+def _speed(query: Mapping[str, str], info: EngineInfo) -> float:
+    low, high = info.speed_range
+    try:
+        speed = float(query.get("speed", "1"))
+    except ValueError:
+        speed = float("nan")
+    if not low <= speed <= high:
+        raise InvalidRequest(f"speed must be a number from {low} to {high}", param="speed")
+    return speed
+
+
+# -- endpoints ---------------------------------------------------------------------------------
+
+
+def _error_response(error: SpeechError) -> Response:
+    return error_json(error, {"err_code": error.code.upper(), "err_msg": error.message})
+
+
+async def _speak(
+    websocket: WebSocket, dialect: Callable[[SessionOpen, float, EngineInfo], Dialect]
+) -> None:
+    try:
+        info = service_of(websocket).ready_engine().info
+        query = Query.of(websocket.query_params, info, list(_RAW))
+    except SpeechError as error:
+        await websocket.send_denial_response(_error_response(error))
+        return
+    session = SessionOpen(
+        voice=query.voice,
+        format=_RAW[query.encoding],
+        sample_rate=cast(SampleRate, query.rate),
+        resumable=False,
+    )
+    await converse(websocket, dialect(session, query.speed, info), name="deepgram")
+
+
+async def speak_v1(websocket: WebSocket) -> None:
+    await _speak(websocket, lambda session, speed, info: DeepgramDialect(session, speed))
+
+
+async def speak_v2(websocket: WebSocket) -> None:
+    await _speak(
+        websocket,
+        lambda session, speed, info: DeepgramV2Dialect(session, speed, info.speed_range),
     )
 
 
-async def speak(websocket: WebSocket) -> None:
-    engine = service_of(websocket).engine
-    if engine is not None:  # or converse says why it is not there
-        try:
-            dialect = _dialect(websocket, engine.info)
-        except InvalidRequest as error:
-            await websocket.send_denial_response(error_response(error))
-            return
-    else:
-        dialect = DeepgramDialect(None, "pcm_s16le", None)
-    await converse(websocket, dialect, name="deepgram")
+class Body(Foreign):
+    text: str
 
 
-ROUTES = [WebSocketRoute("/v1/speak", speak)]
+async def _ask(request: Request, engine: Engine) -> Speech:
+    text = (await read_body(request, Body)).text
+    query = Query.of(request.query_params, engine.info, [*_ENCODED, *_RAW])
+    container = _container(request.query_params, query.encoding)
+    stream = speak_text(engine, text, voice=query.voice, speed=query.speed)
+    if query.encoding in _ENCODED:
+        format = _ENCODED[query.encoding]
+        return Speech(text, stream, format, query.rate, Plain(format, query.rate))
+    raw = _RAW[query.encoding]
+    shape = Wav(raw, query.rate) if container == "wav" else Plain(raw, query.rate)
+    return Speech(text, stream, raw, query.rate, shape)
+
+
+def _container(query: Mapping[str, str], encoding: str) -> str:
+    """Raises InvalidRequest. Samples come as a WAV file unless asked otherwise."""
+    containers = ["wav", "none"] if encoding in _RAW else ["none"]
+    if encoding == "opus":
+        containers = ["ogg"]
+    container = query.get("container", containers[0])
+    if container not in containers:
+        raise InvalidRequest(
+            f"the container of {encoding} must be one of {', '.join(containers)}",
+            param="container",
+        )
+    return container
+
+
+_answer = endpoint(_ask, _error_response, name="deepgram")
+
+ROUTES: list[BaseRoute] = [
+    WebSocketRoute("/v1/speak", speak_v1),
+    WebSocketRoute("/v2/speak", speak_v2),
+    Route("/v1/speak", _answer, methods=["POST"]),
+    Route("/v2/speak", _answer, methods=["POST"]),
+]

@@ -19,7 +19,7 @@ class Foreign(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
-M = TypeVar("M", bound=Foreign)
+M = TypeVar("M", bound=BaseModel)
 
 
 def parse(kind: type[M], data: str | bytes) -> M:
@@ -31,12 +31,18 @@ def parse(kind: type[M], data: str | bytes) -> M:
     except ValidationError as error:
         first: Any = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
-        raise Refused("invalid_json", f"the message is not JSON: {first['msg']}")
-    param = ".".join(str(part)[:64] for part in first["loc"])
+        raise Refused("invalid_json", f"this is not JSON: {first['msg']}")
+    param = ".".join(str(part)[:64] for part in first["loc"]) or None
     if first["type"] == "extra_forbidden":
         known = ", ".join(kind.model_fields)
         raise Refused("unknown_field", f"no field {param!r}; there are: {known}", param=param)
-    raise Refused("invalid_message", f"{param or 'the message'}: {first['msg']}", param=param)
+    raise Refused("invalid_message", f"{param or 'it'}: {first['msg']}", param=param)
+
+
+def separated(text: str, piece: str) -> str:
+    """What comes after `text`, with a space before it where they have none."""
+    parted = not text or text[-1].isspace() or piece[:1].isspace()
+    return piece if parted else " " + piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,7 @@ class Char:
 class Transcript:
     """The text of one context, and how far it was heard.
 
-    `append` puts a space between two pieces that have none; `chars` gives every character of the
+    `chars` gives every character of the
     text once, up to and with the word and what is attached to it, its times without a gap: what
     lies between words takes the time between them.
     """
@@ -59,12 +65,8 @@ class Transcript:
         self._told = 0
         self._at_ms = 0.0
 
-    def append(self, piece: str, *, separate: bool) -> str:
-        """The piece as it is to be sent on."""
-        if separate and self.text and not self.text[-1].isspace() and not piece[:1].isspace():
-            piece = " " + piece
+    def append(self, piece: str) -> None:
         self.text += piece
-        return piece
 
     def chars(self, words: Iterable[Word]) -> list[Char]:
         chars: list[Char] = []

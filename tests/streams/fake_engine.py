@@ -67,12 +67,14 @@ class FakeStats:
 
 
 class FakeEngine:
-    """`running` holds the requests in progress; `frames` counts all that were made."""
+    """`running` holds the requests in progress; `asked` has all of them; `frames` counts all that
+    were made."""
 
     def __init__(self, info: EngineInfo = INFO) -> None:
         self.info = info
         self.alive = True
         self.running: set[str] = set()
+        self.asked: list[SpeechRequest] = []
         self.requests = 0
         self.frames = 0
         self.heard = 0
@@ -91,7 +93,9 @@ class FakeEngine:
         if not self.alive:
             raise EngineDead("the engine is not running")
         assert self.info.open_text or not open_text
-        return FakeStream(self, check_request(request, self.info), open_text)
+        request = check_request(request, self.info)
+        self.asked.append(request)
+        return FakeStream(self, request, open_text)
 
 
 class FakeStream:

@@ -1,5 +1,4 @@
-"""Other services' websockets over a real socket: what is wrong, barge-ins, clients that vanish, and
-audio that is the same as our own protocol's."""
+"""What only one of the other services' websockets has; what all have is in test_matrix."""
 
 from __future__ import annotations
 
@@ -13,7 +12,6 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from omni_speak.streams.access import Policy
 from tests.streams.conftest import Running, serving
 from tests.streams.fake_engine import SAMPLES
 
@@ -57,64 +55,6 @@ async def silence(server: Running) -> None:
 def cartesia(context: str, text: str, **more: Any) -> dict[str, Any]:
     voice = {"mode": "id", "id": "Ada"}
     return {"context_id": context, "transcript": text, "voice": voice, "output_format": RAW} | more
-
-
-@pytest.mark.parametrize("path", [MULTI, SINGLE, CARTESIA, DEEPGRAM])
-async def test_a_wrong_key_is_refused_at_the_door(path: str) -> None:
-    async with serving(policy=Policy(tokens=("a-token-long-enough",))) as server:
-        for headers in ({}, {"xi-api-key": "another-long-token"}):
-            with pytest.raises(InvalidStatus) as refused:
-                await dial(server, path, additional_headers=headers)
-            assert refused.value.response.status_code == 401
-        for headers in (
-            {"xi-api-key": "a-token-long-enough"},
-            {"x-api-key": "a-token-long-enough"},
-            {"authorization": "Token a-token-long-enough"},
-        ):
-            async with dial(server, path, additional_headers=headers):
-                pass
-
-
-async def test_an_unknown_voice_is_told_with_those_there_are(server: Running) -> None:
-    async with dial(server, MULTI.replace("Ada", "zoe")) as socket:
-        error = await hear(socket)
-        assert error["error"] == "unknown_voice" and "Ada" in error["message"]
-        with pytest.raises(ConnectionClosed):
-            await hear(socket)
-    with pytest.raises(InvalidStatus) as refused:
-        await dial(server, DEEPGRAM + "&model=zoe")
-    assert refused.value.response.status_code == 400
-    async with dial(server, CARTESIA) as socket:
-        await tell(socket, **cartesia("a", "Hello.", voice={"mode": "id", "id": "zoe"}))
-        error = await hear(socket)
-        assert (error["type"], error["error_code"]) == ("error", "unknown_voice")
-        await tell(socket, **cartesia("a", "Hello."))
-        assert (await hear_until(socket, "done"))[-1]["type"] == "done"
-
-
-@pytest.mark.parametrize("path", [MULTI, CARTESIA, DEEPGRAM])
-@pytest.mark.parametrize("data", ["{", "[]", "5", '{"misspelt": 1}', b"\x00\x01"])
-async def test_a_malformed_message_leaves_the_connection_usable(
-    server: Running, path: str, data: str | bytes
-) -> None:
-    async with dial(server, path) as socket:
-        if path == DEEPGRAM:
-            assert (await hear(socket))["type"] == "Metadata"
-        await socket.send(data)
-        error = await hear(socket)
-        assert error.get("type") in (None, "error", "Warning")
-        assert error.get("message") or error.get("description")
-        if path == MULTI:
-            await tell(socket, text="Hello.", context_id="a")
-            await tell(socket, context_id="a", close_context=True)
-            assert (await hear_until(socket, "isFinal"))[0]["audio"]
-        elif path == CARTESIA:
-            await tell(socket, **cartesia("a", "Hello."))
-            assert (await hear_until(socket, "done"))[0]["type"] == "chunk"
-        else:
-            await tell(socket, type="Speak", text="Hello.")
-            await tell(socket, type="Flush")
-            assert len(await socket.recv()) == 2 * SAMPLES
 
 
 async def test_elevenlabs_alignment_is_the_text_and_texts_are_parted(server: Running) -> None:
@@ -184,21 +124,6 @@ async def test_deepgram_clear_is_a_barge_in_and_turns_do_not_mix(server: Running
         flushed = [{"type": "Flushed", "sequence_id": n} for n in range(2)]
         assert sizes == [2 * SAMPLES, 2 * SAMPLES, flushed[0], 2 * SAMPLES, flushed[1]]
         assert socket.close_code == 1000
-
-
-@pytest.mark.parametrize("path", [MULTI, CARTESIA, DEEPGRAM])
-async def test_a_client_that_vanishes_leaves_nothing(server: Running, path: str) -> None:
-    async with dial(server, path) as socket:
-        if path == MULTI:
-            await tell(socket, text="Say #endless ", context_id="a", flush=True)
-        elif path == CARTESIA:
-            await tell(socket, **cartesia("a", "Say #endless"))
-        else:
-            await tell(socket, type="Speak", text="Say #endless")
-            await tell(socket, type="Flush")
-        await socket.recv()
-        socket.transport.abort()
-    await silence(server)
 
 
 async def test_an_idle_elevenlabs_connection_is_closed(server: Running) -> None:
