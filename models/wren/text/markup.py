@@ -6,6 +6,7 @@ length (`GONE` takes the place of what goes), so offsets hold until one last pas
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from functools import lru_cache
@@ -15,7 +16,7 @@ STOP = "\1"  # a line break where a heading, a list item, a table row or a parag
 
 LINE = rf"(?<![^\n{STOP}])"
 LINE_END = rf"(?=[\n{STOP}]|\Z)"
-LIST_MARK = r"[ \t]*(?:[-*+•‣◦][ \t]++|#{1,6}[ \t]++|>++[ \t]*+|\|)"
+LIST_MARK = r"[ \t]*(?:[-*+•‣◦][ \t]++|#{1,6}[ \t]++|>++(?![\d$£€])[ \t]*+|\|)"
 NUMBER_MARK = r"[ \t]*\d{1,3}[.)][ \t]"
 
 # (pattern, what takes its place): group 1 stays; the rest goes, and the last character that goes
@@ -33,24 +34,26 @@ MARKUP = [
         (rf"\|[ \t]*+{LINE_END}", ""),  # end of a table row
         (rf"{LINE}([ \t]*\d{{1,3}})[.)](?=[ \t])", ","),  # 1. item
         (r"<!--[^>\n]{0,300}-->", ""),
+        (r"</(?:p|div|li|tr|h[1-6]|blockquote)>|<br ?/?>", STOP),
+        (r"<((?:https?://|mailto:)[^<>\s]{1,2000})>", ""),
         (r"</?[A-Za-z][A-Za-z0-9]*(?:[ \t][^<>\n]{0,300})?/?>", ""),  # HTML tag
         (r"!?\[([^\[\]\n]{0,300})\]\((?:[^()\n]|\([^()\n]*\))*\)", ""),  # [text](target)
         (r"!?\[([^\[\]\n]{1,300})\]\[[^\[\]\n]{0,100}\]", ""),  # [text][reference]
+        (rf"{LINE}\[[^\[\]\n]{{1,100}}\]:[ \t]*+\S++[^\n{STOP}]*+", ""),  # [reference]: target
         (r"\[\^[^\[\]\n]{1,50}\]:?", ""),  # footnote
+        (r"(?<=[.,;:!?])\[\d{1,3}\]", ""),  # citation
         (r"(?<![\w:]):[a-z][a-z0-9_+-]{1,40}:(?!\w)", ""),  # :emoji:
         (r"(?<!\S)[:;=]['-]?[()DPp/|\\](?!\S)", ""),  # emoticon
-        (r"(?<!\d)(?<!\d )\*+|\*+(?! ?\d)", ""),  # *emphasis*, though 3 * 4 is a product
+        # *emphasis*, though 3 * 4 is a product
+        (r"(?<![\d*])(?<!\d )\*++|(?<=\d)\*++(?!\d)|(?<=\d )\*++(?! \d)", ""),
         (r"(?<!\w)_++(?=\S)|(?<=[^\s_])_++(?!\w)", ""),  # _emphasis_
         (r"`+|~~+", ""),
-        (r"&nbsp;", " "),
-        (r"&amp;", "&"),
-        (r"&lt;", "<"),
-        (r"&gt;", ">"),
-        (r"&quot;", '"'),
-        (r"&#39;|&apos;", "'"),
         (r"\\(?=[*_`#\[\]()~|>$.!-])", ""),  # escaped markup
     ]
 ]
+
+ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,10});")
+SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"
 
 # Characters that compatibility decomposition does not bring to ASCII as a reader would.
 PLAIN = {
@@ -66,10 +69,11 @@ PLAIN = {
     "º": "°",
     "˚": "°",
     "°": "°",
-    "²": "^2",
-    "³": "^3",
+    **{char: f"^{plain}" for char, plain in zip(SUPERSCRIPT, "0123456789-", strict=True)},
     "©": " copyright ",
     "№": "No. ",
+    "℃": "°C",
+    "℉": "°F",
     "⁄": "/",
     "✕": "×",
     "✖": "×",
@@ -126,11 +130,15 @@ def plain_text(text: str) -> tuple[str, list[int]]:
     text = text.replace(GONE, " ").replace(STOP, " ")
     for pattern, mark in MARKUP:
         text = pattern.sub(lambda match, mark=mark: _without(match, mark), text)  # type: ignore[misc]
+    text = ENTITY.sub(_entity, text)
     chars: list[str] = []
     offsets: list[int] = []
     for offset, char in enumerate(text):
         if char != GONE:
-            for plain in plain_character(char):
+            plain_char = plain_character(char)
+            if char in SUPERSCRIPT and offset and text[offset - 1] in SUPERSCRIPT:
+                plain_char = plain_char.lstrip("^")
+            for plain in plain_char:
                 chars.append(plain)
                 offsets.append(offset)
     return "".join(chars), offsets
@@ -146,3 +154,9 @@ def _without(match: re.Match[str], mark: str) -> str:
     if after:
         return GONE * before + kept + GONE * (after - len(mark)) + mark
     return GONE * (before - len(mark)) + mark
+
+
+def _entity(match: re.Match[str]) -> str:
+    """The character that &amp; and its like stand for, at their own length."""
+    char = html.unescape(match[0])
+    return char + GONE * (len(match[0]) - 1) if len(char) == 1 else match[0]

@@ -1,6 +1,6 @@
 """Written English → the words to say, each knowing the characters it was written with.
 
-One table, `RULES`, read top to bottom at every place of the text: a pattern, and how its groups
+One table, `SECTIONS`, read top to bottom at every place of the text: a pattern, and how its groups
 are said. What no rule knows is skipped. The result is words and pauses, ready for the G2P:
 
     "It costs $8.75 million." → It · costs · eight point seven five million dollars · .
@@ -9,30 +9,28 @@ are said. What no rule knows is skipped. The result is words and pauses, ready f
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from omni_speak.models.wren.text import numbers
+from omni_speak.models.wren.text import numbers, saying
 from omni_speak.models.wren.text.markup import plain_text
+from omni_speak.models.wren.text.saying import always, as_written, silent
 from omni_speak.models.wren.text.tables import (
     ABBREVIATIONS,
-    ADDRESS_MARKS,
+    AFTER_NAMES,
     BEFORE_NUMBERS,
+    COUNTRIES,
     CURRENCIES,
+    CURRENCY_CODES,
     DAYS,
-    MAGNITUDES,
-    MONTHS,
     PER,
-    ROMAN_DIGITS,
-    SPELLED_DOMAINS,
     SYMBOLS,
+    TITLES,
     UNITS,
     WORDS,
 )
 
 PAUSES = ",;:.!?"  # all the voice knows, weakest first: of several in a row the strongest is kept
-LONGEST_WORD = 32  # longer than English needs; more is read in pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,220 +56,36 @@ def normalise(text: str) -> list[Span]:
         rule = match.lastindex or 0
         say, groups = SAY[rule]
         spoken = say(*match.groups()[rule : rule + groups])
-        if not spoken:
-            continue
-        first = match.end() - len(match[0].lstrip())
-        last = match.start() + len(match[0].rstrip()) - 1
-        span = Span(spoken, offsets[first], offsets[last] + 1)
-        if not span.is_pause or (spans and not spans[-1].is_pause):
-            spans.append(span)
-        elif spans and PAUSES.index(spoken) > PAUSES.index(spans[-1].spoken):
-            spans[-1] = span
+        if spoken:
+            first = match.end() - len(match[0].lstrip())
+            last = match.start() + len(match[0].rstrip()) - 1
+            _add(spans, Span(spoken, offsets[first], offsets[last] + 1))
     return spans
+
+
+def _add(spans: list[Span], span: Span) -> None:
+    """Of several pauses in a row the strongest stays, and of none before the first word. What one
+    character brings, as the ² of x², is one span."""
+    last = spans[-1] if spans else None
+    if last is None or not (span.is_pause or span.start < last.end):
+        if not span.is_pause:
+            spans.append(span)
+    elif span.is_pause:
+        if not last.is_pause:
+            if span.start >= last.end:
+                spans.append(span)
+        elif PAUSES.index(span.spoken) > PAUSES.index(last.spoken):
+            spans[-1] = span
+    elif last.is_pause:
+        spans[-1] = span
+    else:
+        spoken = f"{last.spoken} {span.spoken}"
+        spans[-1] = Span(spoken, last.start, max(last.end, span.end))
 
 
 def spoken_text(spans: Sequence[Span]) -> str:
     """The sentence as the G2P reads it."""
     return "".join(span.spoken if span.is_pause else f" {span.spoken}" for span in spans).lstrip()
-
-
-# --- how it is said: groups of a pattern → words --------------------------------------------
-
-
-def as_written(written: str) -> str:
-    return written
-
-
-def silent() -> str:
-    return ""
-
-
-def always(spoken: str) -> Callable[[], str]:
-    return lambda: spoken
-
-
-def say_number(sign: str | None, value: str) -> str:
-    return _sign(sign) + numbers.number(value)
-
-
-def say_year(sign: str | None, value: str) -> str:
-    return _sign(sign) + (numbers.number(value) if sign else numbers.year_or_number(value))
-
-
-def say_ordinal(value: str) -> str:
-    whole = value.replace(",", "")
-    return numbers.ordinal(int(whole)) if len(whole) <= numbers.LONGEST else numbers.number(value)
-
-
-def say_plural(value: str) -> str:
-    return numbers.plural(numbers.year_or_number(value))
-
-
-def say_fraction(whole: str | None, numerator: str, denominator: str) -> str:
-    part = numbers.fraction(int(numerator), int(denominator))
-    return f"{numbers.number(whole)} and {part.replace('one ', 'a ', 1)}" if whole else part
-
-
-def say_money(
-    sign: str | None, us: str | None, symbol: str, value: str, scale: str | None, per: str | None
-) -> str:
-    one, many, one_cent, many_cents = CURRENCIES[symbol]
-    if us:
-        one, many = f"U.S. {one}", f"U.S. {many}"
-    whole, _, cents = value.partition(".")
-    if scale:
-        amount = f"{numbers.number(value)} {MAGNITUDES.get(scale.lower(), scale)} {many}"
-    elif len(cents) != 2:
-        amount = _count(value, one, many)
-    elif not int(cents):
-        amount = _count(whole, one, many)
-    else:
-        amount = _count(str(int(cents)), one_cent, many_cents)
-        if whole.strip("0"):
-            amount = f"{_count(whole, one, many)} and {amount}"
-    return _sign(sign) + amount + _per(per)
-
-
-def say_money_range(symbol: str, low: str, high: str, scale: str | None) -> str:
-    return f"{numbers.number(low)} to {say_money(None, None, symbol, high, scale, None)}"
-
-
-def say_quantity(sign: str | None, value: str, joint: str, unit: str, per: str | None) -> str:
-    one, many = UNITS[unit]
-    if joint == "-":  # a 5-km run
-        many = one
-    return _sign(sign) + _count(value, one, many) + _per(per)
-
-
-def say_rate(value: str, per: str) -> str:
-    return numbers.number(value) + _per(per)
-
-
-def say_height(feet: str, inches: str) -> str:
-    return f"{numbers.number(feet)} foot {numbers.number(inches)}"
-
-
-def say_time(hour: str, minute: str, second: str | None, half: str | None) -> str:
-    said = numbers.cardinal(int(hour))
-    if int(minute) or second:
-        said += f" {numbers.two_digits(int(minute))}"
-    elif not half:
-        said += " o'clock" if 1 <= int(hour) <= 12 else " hundred hours"
-    if second:
-        said += f" and {_count(second, 'second', 'seconds')}"
-    return said + _half(half)
-
-
-def say_hour(hour: str, half: str) -> str:
-    return numbers.cardinal(int(hour)) + _half(half)
-
-
-def say_ratio(left: str, right: str) -> str:
-    return f"{numbers.number(left)} to {numbers.number(right)}"
-
-
-def say_month_day(month: str, day: str, year: str | None) -> str:
-    return f"{_month(month)} {numbers.ordinal(int(day))}{_of_year(year)}"
-
-
-def say_day_month(day: str, month: str, year: str | None) -> str:
-    return f"the {numbers.ordinal(int(day))} of {_month(month)}{_of_year(year)}"
-
-
-def say_days(first: str, last: str) -> str:
-    return f"{DAYS[first]} to {DAYS[last]}"
-
-
-def say_iso_date(year: str, month: str, day: str) -> str:
-    return say_month_day(MONTHS[int(month) - 1], day, year)
-
-
-def say_slash_date(month: str, day: str, year: str) -> str:
-    return say_iso_date(year, month, day)
-
-
-def say_slash_date_day_first(day: str, month: str, year: str) -> str:
-    return say_iso_date(year, month, day)
-
-
-def say_phone(written: str) -> str:
-    """Digit by digit, with a breath between the groups."""
-    said = ", ".join(numbers.digits(group) for group in re.findall(r"\d+", written))
-    return f"plus {said}" if written.startswith("+") else said
-
-
-def say_version(v: str | None, dotted: str) -> str:
-    said = " point ".join(numbers.number(part) for part in dotted.split("."))
-    return f"version {said}" if v else said
-
-
-def say_address(written: str) -> str:
-    """An e-mail address, a URL or a path as a person reads it out: no scheme, no query."""
-    address = re.sub(r"^(?:[a-z]+://)?(?:www\.)?|[?#].*", "", written).rstrip("/")
-    said = []
-    for part in re.findall(r"[A-Za-z]+|\d+|[^A-Za-z\d]", address):
-        if part.isdecimal():
-            said.append(numbers.number(part) if len(part) < 3 else numbers.digits(part))
-        elif part in SPELLED_DOMAINS:
-            said.append(".".join(part.upper()))
-        elif part.isalpha():
-            said.append(say_word(part))
-        elif part in ADDRESS_MARKS:
-            said.append(ADDRESS_MARKS[part])
-    return " ".join(said)
-
-
-def say_regnal(name: str, roman: str) -> str:
-    return f"{name} the {numbers.ordinal(_roman(roman))}"
-
-
-def say_numbered(name: str, roman: str) -> str:
-    return f"{name} {numbers.cardinal(_roman(roman))}"
-
-
-def say_word(word: str) -> str:
-    """A word as it is, unless it is longer than words are."""
-    if len(word) <= LONGEST_WORD:
-        return word
-    return " ".join(
-        part[i : i + LONGEST_WORD]
-        for part in word.split("-")
-        for i in range(0, len(part), LONGEST_WORD)
-    )
-
-
-def say_letter_name(letter: str) -> str:
-    """β → beta, ж → zhe."""
-    return unicodedata.name(letter, "").rpartition(" ")[2].lower()
-
-
-def _sign(sign: str | None) -> str:
-    return {"-": "minus ", "+": "plus "}[sign] if sign else ""
-
-
-def _count(value: str, one: str, many: str) -> str:
-    return f"{numbers.number(value)} {one if value == '1' else many}"
-
-
-def _per(per: str | None) -> str:
-    return f" per {PER[per]}" if per else ""
-
-
-def _half(half: str | None) -> str:
-    return f" {half.lower()}.m." if half else ""
-
-
-def _month(written: str) -> str:
-    return next(month for month in MONTHS if month.startswith(written[:3]))
-
-
-def _of_year(year: str | None) -> str:
-    return f", {numbers.year_or_number(year)}" if year else ""
-
-
-def _roman(numeral: str) -> int:
-    values = [ROMAN_DIGITS[letter] for letter in numeral]
-    return sum(-v if v < max(values[i:]) else v for i, v in enumerate(values))
 
 
 # --- how it is written ----------------------------------------------------------------------
@@ -287,28 +101,40 @@ END = r"(?!\w)"
 SIGN = r"(?:(?<![\w.)])([-+]))?(?<![\w.])"
 WHOLE = r"(?:\d{1,3}(?:,\d{3})++(?!\d)|\d++)"
 NUMBER = rf"({WHOLE}(?:\.\d++)?|\.\d++)"
-SCALE = r"(?: ?(thousand|million|billion|trillion|[kKmMbBtT]n?)(?![A-Za-z]))?"
-HALF = r"([AaPp])(?:[Mm]|\.[Mm]\.?)(?!\w)"
-YEAR = r"(?:,? (\d{4})(?!\w))?"
-MONTH = (
-    r"(Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
+SCALE = r"(?:[ -]?(thousand|million|billion|trillion|[kKmMbBtT]n?)(?![A-Za-z]))?"
+CURRENCY = "[" + "".join(symbol for symbol in CURRENCIES if len(symbol) == 1) + "]"
+SYMBOL = f"({CURRENCY})"
+MONTH_NAME = (
+    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
     r"|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)\b"
 )
+MONTH = f"({MONTH_NAME})"
+DAY_NAME = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)(?:[a-z]{0,5}day)?\b"
+ZONE = r"(?:Eastern|Central|Mountain|Pacific)\b"
+# After "p.m." a full stop goes with it, unless a new sentence begins.
+HALF = rf"([AaPp])(?:[Mm]|\.[Mm](?:\.(?! (?!{MONTH_NAME}|{DAY_NAME}|{ZONE})[A-Z][a-z]))?)(?!\w)"
+YEAR = r"(?:,? (\d{4})(?!\w))?"
 MONTH_NUMBER = r"(0?[1-9]|1[0-2])"
 DAY = r"(0?[1-9]|[12]\d|3[01])"
+DAY_OR_DAYS = rf"{DAY}(?:st|nd|rd|th)?(?: ?[-–] ?{DAY}(?:st|nd|rd|th)?)?"
+AFTER_A = r"(?:(?<=\b[Aa] )|(?<=\b[Aa]n ))"
 PER_UNIT = rf"/{any_of(PER)}"
-DOMAIN = r"(?:com|org|net|io|ai|dev|edu|gov|uk)(?![\w-])"
+DOMAIN = r"(?:com|org|net|io|ai|dev|edu|gov|uk|de|fr|eu|ca|au|nl|ch|jp|nz|app|info|xyz|tv)(?![\w-])"
 REGNAL = (
     r"(Henry|Louis|George|Edward|Charles|Elizabeth|James|William|Richard|Philip|Paul|Benedict"
-    r"|Pius|Napoleon|Catherine|Peter|Alexander|Nicholas|Frederick|Ivan|Leo|Francis|Ramses)"
+    r"|Pius|Napoleon|Catherine|Peter|Alexander|Nicholas|Frederick|Ivan|Leo|Francis|Ramses|Mary)"
 )
 NUMBERED = (
     r"(Chapter|Part|Act|Scene|Book|Volume|Section|Type|Phase|Class|Level|War|Appendix|Figure"
-    r"|Table|Bowl|Article|Unit|Stage)"
+    r"|Table|Bowl|Article|Unit|Stage|Episode|Tier|Title|Grade)"
 )
-ROMAN = r"((?=[IVX])X{0,3}(?:IX|IV|V?I{0,3}))"
-ROMAN_OVER_1 = rf"(?!I\b){ROMAN}"
+ROMAN = r"((?=[IVXL]{2}|[IVX])(?:XL|L?X{0,3})(?:IX|IV|V?I{0,3}))"
+ROMAN_OVER_1 = r"(?!I\b)((?=[IVX])X{0,3}(?:IX|IV|V?I{0,3}))"
 ROMAN_IN_LETTERS = r"(I{2,3}|IV|VI{1,3}|IX|X[IV]{1,4}|XX[IVX]{0,4})"
+MANY = r"(?:people|users|parameters|tokens|dollars|views|downloads|years|customers|rows|requests)\b"
+SOFTWARE = (
+    r"[Vv]ersion|[Rr]elease|Python|Node|Java|PHP|Ruby|Ubuntu|Debian|Android|iOS|macOS|Linux|CUDA"
+)
 
 Rule = tuple[str, Callable[..., str]]
 
@@ -318,53 +144,110 @@ Rule = tuple[str, Callable[..., str]]
 SECTIONS: list[tuple[str, list[Rule]]] = [
     # addresses
     (r"[\w./~+-]", [
-        (r"((?<![\w.+-])[\w.+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24})", say_address),
-        (r"((?:https?|ftp|wss?)://[^\s<>\"()]{0,2000}[\w/])", say_address),
-        (rf"((?<![\w.-])(?:[A-Za-z0-9-]{{1,63}}\.){{1,8}}{DOMAIN}(?:/[^\s<>\"()]{{0,2000}}[\w/])?)",
-         say_address),
-        (rf"{START}(\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?![\w.])", say_address),
-        (r"((?<!\S)[~.]{0,2}(?:/[\w.-]{1,64}){2,32})", say_address),
+        (r"((?:mailto:)?(?<![\w.+-])[\w.+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24})",
+         saying.say_address),
+        (r"((?:https?|ftp|wss?)://[^\s<>\"()]{0,2000}[\w/])", saying.say_address),
+        (r"((?<![\w.-])www\.[^\s<>\"()]{0,2000}[\w/])", saying.say_address),
+        (rf"((?<![\w.-])(?:[A-Za-z0-9-]{{1,63}}\.){{1,8}}{DOMAIN}"
+         r"(?::\d{2,5}(?!\d))?(?:/[^\s<>\"()]{0,2000}[\w/])?)", saying.say_address),
+        (r"((?<![\w.,])(?:localhost|\d{1,3}(?:\.\d{1,3}){3})(?!\w|\.\w)"
+         r"(?::\d{2,5}(?!\d))?(?:/[^\s<>\"()]{0,2000}[\w/])?)", saying.say_address),
+        (r"((?<!\S)(?:[~.]{1,2}(?:/[\w.-]{0,63}\w){1,32}|(?:/[\w.-]{0,63}\w){2,32}))",
+         saying.say_address),
+        (r"((?<![^\s(])[A-Za-z]:(?:\\[\w.-]{0,63}\w){1,32})", saying.say_address),
+        (r"((?<![^\s(])(?:[\w-][\w.-]{0,63}/){1,32}[\w-]{1,64}\.[A-Za-z]\w{0,8})(?![\w/])",
+         saying.say_address),
     ]),
     # numbers and what they count
-    (r"['(+-]?(?:US)?[$£€¥₹.]?\d|[$£€¥₹] ", [
-        (r"((?<!\w)\+(?:\d{1,3}(?:[ .-]\(?\d{2,4}\)?){2,5}|\d{7,15}))" + END, say_phone),
+    (rf"['(+-]?(?:[A-Z]{{1,2}}\$)?{CURRENCY}?[-.]?\d|{CURRENCY} ", [
+        (r"((?<!\w)\+(?=(?:[ ().-]{0,3}\d){7})"
+         r"(?:\d{7,15}|\d{1,3}(?:[ .-]?\(\d{1,4}\))?(?:[ .-]?\d{2,8}(?!\d)){1,5}))" + END,
+         saying.say_phone),
         (rf"{START}((?:1[-. ])?(?:\(\d{{3}}\) ?|\d{{3}}[-. ])\d{{3}}[-.]\d{{4}})(?![\w-])",
-         say_phone),
-        (rf"{START}(\d{{3}}-\d{{4}})(?![\w-])", say_phone),
-        (rf"{START}(\d{{4}})[-/](0[1-9]|1[0-2])[-/]{DAY}{END}", say_iso_date),
-        (rf"{START}{MONTH_NUMBER}/{DAY}/(\d{{4}}){END}", say_slash_date),
-        (rf"{START}{DAY}/{MONTH_NUMBER}/(\d{{4}}){END}", say_slash_date_day_first),
-        (rf"{START}{DAY} {MONTH}{YEAR}", say_day_month),
-        (rf"{START}([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d))?(?: ?{HALF}|(?![\w:]))", say_time),
-        (rf"{START}(\d{{1,2}}) ?{HALF}", say_hour),
-        (rf"{START}(\d{{1,4}}):(\d{{1,4}})(?![\w:])", say_ratio),
-        (rf"{START}()(\d{{1,9}}(?:\.\d{{1,9}}){{2,8}}){END}", say_version),
-        (rf"([$£€¥₹]) ?{NUMBER} ?[-–] ?[$£€¥₹]?{NUMBER}{SCALE}", say_money_range),
-        (rf"(?:(?<!\w)([-+]))?(?:(?<!\w)(US))?([$£€¥₹]) ?{NUMBER}{SCALE}(?:{PER_UNIT}{END})?",
-         say_money),
-        (rf"'?{START}(\d{{2,4}}|\d{{1,3}}(?:,\d{{3}})+)'?s{END}", say_plural),
-        (rf"{SIGN}{NUMBER}([ -]?){any_of(UNITS)}{END}(?:{PER_UNIT}{END})?", say_quantity),
-        (rf"{START}{NUMBER}{PER_UNIT}{END}", say_rate),
-        (rf"{START}(\d)' ?(\d{{1,2}})\"", say_height),
-        (rf"{START}({WHOLE})(?:st|nd|rd|th){END}", say_ordinal),
-        (rf"{START}(?:(\d{{1,4}})[ -])?(\d{{1,4}})/(\d{{1,4}})(?![\w/])", say_fraction),
-        (rf"{SIGN}(\d{{4}})(?!\d|[,.]\d)", say_year),
-        (rf"{SIGN}{NUMBER}", say_number),
+         saying.say_phone),
+        (rf"{START}(\d{{3}}-\d{{4}})(?![\w-])", saying.say_phone),
+        (rf"{START}(0\d{{2,4}}(?:[ -]\d{{3,6}}){{1,3}})(?![\w-])", saying.say_phone),
+        (rf"{START}(\d{{4}}(?:[ -]\d{{4}}){{2,4}})(?![\w-])", saying.say_phone),
+        (rf"{START}((?:1-)?8\d\d)-(?=[A-Z])", saying.say_toll_free),
+        (rf"{START}(\d{{4}})[-/](0[1-9]|1[0-2])[-/]{DAY}T(\d\d):(\d\d)(?::\d\d(?:\.\d{{1,9}})?)?"
+         rf"(Z)?{END}", saying.say_iso_time),
+        (rf"{START}(\d{{4}})[-/](0[1-9]|1[0-2])[-/]{DAY}{END}", saying.say_iso_date),
+        (rf"{START}{MONTH_NUMBER}/{DAY}/(\d{{4}}|\d\d){END}", saying.say_month_first),
+        (rf"{START}{DAY}/{MONTH_NUMBER}/(\d{{4}}|\d\d){END}", saying.say_day_first),
+        (rf"{START}{DAY}\.(0[1-9]|1[0-2])\.(\d{{4}}){END}", saying.say_day_first),
+        (rf"{START}{MONTH_NUMBER}-{DAY}-(\d{{4}}){END}", saying.say_month_first),
+        (rf"{START}{DAY}-{MONTH_NUMBER}-(\d{{4}}){END}", saying.say_day_first),
+        (rf"{START}(\d{{1,7}}(?:-\d{{1,7}}){{2,5}})(?![\w-])", saying.say_phone),
+        (rf"{START}((?<=[Tt]he ))?{DAY_OR_DAYS}(?: of)? {MONTH}{YEAR}", saying.say_day_month),
+        (rf"{START}([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d))?(?: ?{HALF}|h\b|(?![\w:]))",
+         saying.say_time),
+        (rf"{START}(\d{{1,2}})\.([0-5]\d) ?{HALF}", saying.say_clock),
+        (rf"{START}([01]?\d|2[0-4])h([0-5]\d){END}", saying.say_clock),
+        (rf"{START}(\d{{1,2}}) ?{HALF}", saying.say_hour),
+        (rf"{START}(\d{{1,3}})h ?([0-5]?\d)m(?:in)?(?: ?([0-5]?\d)s)?{END}", saying.say_duration),
+        (rf"{START}()(\d{{1,3}})m(?:in)? ?([0-5]?\d)s{END}", saying.say_duration),
+        (rf"{START}(\d{{1,4}}):(\d{{1,4}})(?![\w:])", saying.say_ratio),
+        (rf"{START}([1-9]\d{{0,2}}(?:(?: \d{{3}}){{2,4}}|(?:\.\d{{3}}){{2,4}}|(?:'\d{{3}}){{1,4}}))"
+         r"(?![\w]|[.,]\d)", saying.say_grouped),
+        (rf"{START}()(\d{{1,9}}(?:\.\d{{1,9}}){{2,8}}){END}", saying.say_version),
+        (rf"{SYMBOL} ?{NUMBER} ?[-–] ?{CURRENCY}?{NUMBER}{SCALE}", saying.say_money_range),
+        (rf"{AFTER_A}{SYMBOL}{NUMBER}{SCALE}(?=[ -][a-z])",
+         saying.say_price_of),
+        (rf"{SYMBOL}{NUMBER}{SCALE}(?=-[a-z])", saying.say_price_of),
+        (rf"(?:(?<!\w)([-+]))?(?:(?<!\w){any_of(COUNTRIES)}(?=\$))?{SYMBOL} ?(-)?{NUMBER}{SCALE}"
+         rf"(?:{PER_UNIT}{END})?", saying.say_money),
+        (rf"{SIGN}{NUMBER}{SCALE} ?{SYMBOL}(?! ?\d)", saying.say_money_after),
+        (rf"{SIGN}{NUMBER}{SCALE} ?{any_of(CURRENCY_CODES)}{END}", saying.say_money_code_after),
+        (rf"{START}(\d[1-9])s{END}", saying.say_seconds),
+        (rf"'?{START}(\d{{2,4}}|\d{{1,3}}(?:,\d{{3}})+)'?s{END}", saying.say_plural),
+        (rf"{START}(\d{{1,3}}) ?ft\.? (\d{{1,2}}) ?in(?:\.|{END})", saying.say_feet_and_inches),
+        (rf"{AFTER_A}{NUMBER}[ -]?{any_of(UNITS)}{END}(?= [a-z])", saying.say_quantity_of),
+        (rf"{SIGN}{NUMBER}([ -]?){any_of(UNITS)}{END}(?:{PER_UNIT}{END}|\.(?= [a-z]))?",
+         saying.say_quantity),
+        (rf"{START}{NUMBER}{PER_UNIT}{END}", saying.say_rate),
+        (rf"{START}(\d)' ?(\d{{1,2}})\"", saying.say_height),
+        (rf"{START}({WHOLE})(?:st|nd|rd|th){END}", saying.say_ordinal),
+        (rf"{START}(\d{{1,9}})/(\d{{1,9}})(?= ?=)", saying.say_division),
+        (rf"{START}(?:(\d{{1,4}})(?: {{1,2}}|-))?(\d{{1,4}})/(\d{{1,4}})(?![\w/])",
+         saying.say_fraction),
+        (rf"{START}50-50{END}", always("fifty fifty")),
+        (rf"{START}(720|1080|1440|2160|480|360|240)([pi]){END}", saying.say_video_lines),
+        (rf"{SIGN}{NUMBER}[eE]([-+]?\d{{1,3}}){END}", saying.say_scientific),
+        (rf"{START}{NUMBER}(M|B)(?=\+? {MANY})", saying.say_millions),
+        (r"(?:(?<=[Cc]all )|(?<=[Dd]ial ))(\d{3})(?![\d,.]\d|\d)", saying.say_digits),
+        (r"(?:(?<=[Cc]ode )|(?<=[Cc]ode is )|(?<=\bPIN )|(?<=\bPIN is )|(?<=\bZIP ))(\d{3,10})"
+         r"(?![\d,.]\d|\w)", saying.say_digits),
+        (r"(?:(?<=[A-Za-z])|(?<=[A-Z]-)|(?<=[Rr]oom )|(?<=[Ff]light )|(?<=Route )|(?<=Highway )"
+         r"|(?<=Boeing ))(\d{3})(?!\w|[,.]\d)", saying.say_code_name),
+        (rf"{SIGN}(\d{{4}})(?!\d|[,.]\d)", saying.say_year),
+        (rf"{SIGN}{NUMBER}", saying.say_number),
         (r"(\d++)", numbers.year_or_number),
     ]),
     # words, abbreviations, Roman numerals
     (r"'?[A-Za-z]|\.N", [
-        (rf"{START}{MONTH}\.? {DAY}(?:st|nd|rd|th)?(?![\w:%]|[,.]\d){YEAR}", say_month_day),
-        (rf"{START}{any_of(DAYS)} ?[-–] ?{any_of(DAYS)}{END}", say_days),
-        (rf"{START}(v)(\d{{1,9}}(?:\.\d{{1,9}}){{0,8}}){END}", say_version),
+        (rf"{START}{MONTH}\.? {DAY_OR_DAYS}(?![\w:%]|[,.]\d){YEAR}", saying.say_month_day),
+        (rf"{START}{any_of(DAYS)} ?[-–] ?{any_of(DAYS)}{END}", saying.say_days),
+        (rf"{START}{any_of(DAYS)}(?=,? (?:{MONTH_NAME}|\d))", saying.say_weekday),
+        (rf"{START}(v)(\d{{1,9}}(?:\.\d{{1,9}}){{0,8}}){END}", saying.say_version),
+        (r"(?<=\d)[xX](?=\d+ ?=)", always("times")),
         (r"(?<=\d)[xX](?=\d)", always("by")),
         (r"(?<=\d)[xX](?!\w)", always("times")),
-        (rf"(?<!\w){any_of(BEFORE_NUMBERS)}(?= ?[$£€]?\d)", BEFORE_NUMBERS.__getitem__),
-        (rf"{START}{REGNAL} {ROMAN_OVER_1}{END}", say_regnal),
-        (rf"{START}{NUMBERED} {ROMAN}{END}", say_numbered),
-        (rf"{START}([A-Z][a-z]{{1,30}}) {ROMAN_IN_LETTERS}{END}", say_numbered),
+        (rf"(?<!\w)({SOFTWARE}) (\d{{1,9}}(?:\.\d{{1,9}}){{1,8}}){END}", saying.say_release),
+        (rf"(?<!\w){any_of(CURRENCY_CODES)} ?{NUMBER}{SCALE}", saying.say_money_code),
+        (rf"(?<!\w){any_of(BEFORE_NUMBERS)}(?= ?[$£€(]?\d)", BEFORE_NUMBERS.__getitem__),
+        (rf"{START}{REGNAL} {ROMAN_OVER_1}{END}", saying.say_regnal),
+        (rf"{START}{REGNAL} (I)(?=[,;:.)]|'s| ?\Z| (?:was|of|reigned|ruled|died|became|and)\b)",
+         saying.say_regnal),
+        (rf"{START}{NUMBERED} {ROMAN}{END}", saying.say_numbered),
+        (rf"{START}{NUMBERED} (i{{1,3}}|iv|vi{{0,3}}|ix){END}", saying.say_numbered),
+        (rf"{START}([A-Z][a-z]{{1,30}}) {ROMAN_IN_LETTERS}{END}", saying.say_numbered),
+        (rf"{START}(?=[MDCLXVI]{{4,12}}\b)(M{{1,2}}(?:CM|CD|D?C{{0,3}})(?:XC|XL|L?X{{0,3}})"
+         rf"(?:IX|IV|V?I{{0,3}})){END}", saying.say_roman_year),
         (r"(?<!\w)St\.(?= [A-Z])", always("Saint")),
         (r"(?<!\w)St\.", always("Street")),
+        (rf"(?<!\w){any_of(TITLES)}(?= [A-Z][a-z])", TITLES.__getitem__),
+        (rf"(?<=[a-z] ){any_of(AFTER_NAMES)}(?![\w.]| [A-Z])", AFTER_NAMES.__getitem__),
+        (r"(?<!\w)etc(?!\w)(?:\.(?! [A-Z]))?", always("et cetera")),
         (rf"(?<!\w){any_of(ABBREVIATIONS)}", ABBREVIATIONS.__getitem__),
         (rf"(?<!\w){any_of(WORDS)}{END}", WORDS.__getitem__),
         (r"((?<!\w)(?:[A-Za-z]\.){2,12}+(?:[A-Za-z](?!\w))?)", as_written),
@@ -374,32 +257,44 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (r"(?<=\d)[aA](?!\w)|(?<!\w)A(?=/|-?\d)|(?<=[a-z] )A(?=[,;:!?)]|\.? ?\Z|\. )",
          always("ay")),
         (r"((?<!\w)'(?:em|tis|twas|cause|til|bout)(?!\w))", as_written),
-        (r"([A-Za-z]++(?:['-][A-Za-z]++)*+)", say_word),
+        (r"([A-Za-z]++(?:['-][A-Za-z]++)*+)", saying.say_word),
     ]),
     # symbols and pauses
     (r"[^\w']", [
         (r" +(?![-x×*–/<>])", silent),
         (r"[=+&@%#<>~]{3,}+", silent),
+        (r"(?<=\d) ?[x×] ?(?=\d+ ?=|10\^)", always("times")),
         (r"(?<=\d) ?[x×] ?(?=\d)", always("by")),
-        (r"(?<=\d) ?\*{1,2} ?(?=\d)", always("times")),
-        (r"(?<=\d) - (?=\d)", always("minus")),
-        (r"(?:(?<=[\d%°])-|(?<=\d[aApP][mM])-|(?<=\w) ?– ?|(?<=[aApP]\.[mM]\.) ?[-–] ?)"
-         r"(?=[$£€]?\d)|(?<=\w)-(?=[$£€]\d)", always("to")),
+        (r"(?<=cm|mm|km|ft|in) ?[x×] ?(?=\d)", always("by")),
+        (r"(?<=\d) ?\*\* ?(?=\d)", always("to the power of")),
+        (r"(?<=\d) ?\* ?(?=\d)", always("times")),
+        (r"(?<=\d) - (?=\d)|(?<=\d)-(?=\d+(?:\.\d+)? ?=)", always("minus")),
+        (rf"(?:(?<=[\d%°])-|(?<=\d[a-zA-Z][mMgBs])-|(?<=\d[mgs])-|(?<=[\w%°]) ?– ?"
+         rf"|(?<=[aApP]\.[mM]\.) ?[-–] ?)(?=[$£€]?\d)|(?<=\w)-(?=[$£€]\d)"
+         rf"|(?<=[a-z.\d]) ?– ?(?={MONTH_NAME}|{DAY_NAME})", always("to")),
+        (r"(?<=[a-z]{3})\^\d+", silent),  # a footnote
         (r"\^2(?!\d)", always("squared")),
         (r"\^3(?!\d)", always("cubed")),
-        (r"\^(?=-?\d)", always("to the power of")),
+        (r"\^-(?=\d)", always("to the power of minus")),
+        (r"\^(?=\d)", always("to the power of")),
         (r"(?<!\S)--(?=[a-z])", silent),  # --option
         (r"#(?= ?\d)", always("number")),
         (r"#(?=[A-Za-z])", always("hashtag")),
         (r"[~≈](?= ?[$£€]?\d)", always("about")),
+        (r"(?<![\w)] )(?<![\w)])<(?=[$£€]?\d)|(?<=[a-z] )<(?=[$£€]?\d)", always("less than")),
+        (r"(?<![\w)] )(?<![\w)])>(?=[$£€]?\d)|(?<=[a-z] )>(?=[$£€]?\d)", always("more than")),
+        (r"(?<![\w)] )(?<![\w)])(?:<=|≤)(?= ?[$£€]?\d)|(?<=[a-z]{2} )(?:<=|≤)(?=[$£€]?\d)",
+         always("at most")),
+        (r"(?<![\w)] )(?<![\w)])(?:>=|≥)(?= ?[$£€]?\d)|(?<=[a-z]{2} )(?:>=|≥)(?=[$£€]?\d)",
+         always("at least")),
         (r"(?<=[\w ])<(?=[\w ])", always("is less than")),
         (r"(?<=[\w ])>(?=[\w ])", always("is greater than")),
         (any_of(SYMBOLS), SYMBOLS.__getitem__),
         (r"\.{2,}+(?= ?\Z| [\"'(]{0,3}[A-Z])", always(".")),
         (r"\.{2,}+|—|–|-{2,}+|(?<= )[-/](?= )|(?<!\w)[(\[{]|[)\]}](?= +\S)|\|", always(",")),
-        (r"(?<=\w)\.(?=[a-z])", always("dot")),
+        (r"(?<!\S)\.(?=[A-Za-z])|(?<=\w)\.(?=[a-z])|(?<=[a-z])\.(?=\d)", always("dot")),
         (r"([,;:.!?])", as_written),
-        (r"([\u0370-\u03ff\u0400-\u045f])", say_letter_name),
+        (r"([\u0370-\u03ff\u0400-\u045f])", saying.say_letter_name),
     ]),
 ]  # fmt: skip
 
