@@ -113,18 +113,33 @@ def export(
 def evaluate(
     weights: Weights = WEIGHTS,
     work: Work = Path("build/wren"),
+    name: Annotated[str, typer.Option(help="Of these weights, among `WORK/judged`.")] = "wren",
     seeds: Annotated[int, typer.Option(help="Readings of each held-out sentence.")] = 1,
     hard: Annotated[int, typer.Option(help="Hard utterances to test for running away.")] = 200,
-    baselines: Annotated[bool, typer.Option(help="Judge the teacher and the codec too.")] = False,
+    rated_every: Annotated[int, typer.Option(help="MOS predictors hear every so many.")] = 5,
 ) -> None:
-    """Word errors on the held-out sentences, and runaways, from the exported files."""
+    """Word errors, ratings, lengths and runaways of the teacher, the codec and the voice."""
     from scripts.train_wren import evaluate as judging
 
     _start(work, "evaluate")
-    if baselines:
-        judging.judge_teacher(work, None)
-        judging.judge_teacher(work, weights)
-    judging.evaluate(weights, work, seeds, hard)
+    judging.evaluate(weights, work, name, seeds, hard, rated_every)
+
+
+@app.command()
+def spectrograms(weights: Weights = WEIGHTS, work: Work = Path("build/wren")) -> None:
+    """A page of teacher, codec and voice side by side."""
+    from scripts.train_wren.spectrograms import draw
+
+    _start(work, "spectrograms")
+    typer.echo(draw(weights, work))
+
+
+@app.command()
+def curves(work: Work = Path("build/wren")) -> None:
+    """The talker's losses, from its log."""
+    from scripts.train_wren.curves import draw
+
+    typer.echo(draw(work))
 
 
 if __name__ == "__main__":

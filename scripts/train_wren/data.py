@@ -23,11 +23,10 @@ from omni_speak.models.wren.text.front_end import FrontEnd
 
 from .settings import DataSettings
 from .teacher import Teacher, Utterance
-from .texts import Corpus
+from .texts import Corpus, held_out
 
 SAMPLE_RATE = 24_000
 FRAME = 1_920
-HELD_OUT = Path(__file__).parent / "heldout.txt"
 log = logging.getLogger(__name__)
 
 
@@ -48,17 +47,6 @@ class Record:
 class Clip:
     record: Record
     audio: NDArray[np.int16]
-
-
-def held_out() -> dict[str, list[str]]:
-    """The sentences kept for the evaluation, by kind: those below each `# kind`."""
-    kinds: dict[str, list[str]] = {}
-    for line in HELD_OUT.read_text().splitlines():
-        if line.startswith("# "):
-            sentences = kinds[line[2:]] = []
-        else:
-            sentences.append(line)
-    return kinds
 
 
 def load_clips(folder: Path, name: str) -> list[Clip]:

@@ -22,6 +22,7 @@ from .templates import (
     THINGS,
 )
 
+HELD_OUT = Path(__file__).parent / "heldout.txt"
 ENDS = ".!?"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SHARES = {
@@ -37,6 +38,17 @@ SHARES = {
     "joined": 0.12,
     "example": 0.20,
 }
+
+
+def held_out() -> dict[str, list[str]]:
+    """The sentences kept for the evaluation, by kind: those below each `# kind`."""
+    kinds: dict[str, list[str]] = {}
+    for line in HELD_OUT.read_text().splitlines():
+        if line.startswith("# "):
+            sentences = kinds[line[2:]] = []
+        else:
+            sentences.append(line)
+    return kinds
 
 
 class Corpus:
