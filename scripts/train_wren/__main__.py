@@ -135,6 +135,16 @@ def spectrograms(weights: Weights = WEIGHTS, work: Work = Path("build/wren")) ->
 
 
 @app.command()
+def speed(weights: Weights = WEIGHTS, work: Work = Path("build/wren")) -> None:
+    """Milliseconds of each part of a frame, on one core. Run it alone on the machine."""
+    from scripts.train_wren.speed import measure
+
+    _start(work, "speed")
+    for part, milliseconds in measure(weights).items():
+        typer.echo(f"{part} {milliseconds:.2f} ms")
+
+
+@app.command()
 def curves(work: Work = Path("build/wren")) -> None:
     """The talker's losses, from its log."""
     from scripts.train_wren.curves import draw

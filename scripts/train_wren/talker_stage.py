@@ -26,6 +26,8 @@ from .trunk import TalkerTrunk
 
 log = logging.getLogger(__name__)
 AVERAGE_DECAY = 0.995
+# Twice as fast with the instructions, six times slower without.
+HAS_BFLOAT16 = bool(torch.cpu.get_capabilities().get("avx512_bf16"))
 
 
 class Talker(nn.Module):
@@ -121,7 +123,8 @@ class Trainer:
         own = self.settings
         set_rate(self.optimizer, own.rate * self.schedule.rate(self.step, 150, 0.03))
         self.talker.train()
-        losses = self.losses(self.talker, collate(chosen, self.config, own), own.depth_share)
+        with torch.autocast("cpu", torch.bfloat16, enabled=HAS_BFLOAT16):
+            losses = self.losses(self.talker, collate(chosen, self.config, own), own.depth_share)
         weights = torch.tensor(own.code_weights)
         total = losses.advance + (losses.codes * weights).sum() + own.latent_weight * losses.latent
         self.optimizer.zero_grad()
