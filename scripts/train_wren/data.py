@@ -14,6 +14,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,10 @@ from omni_speak.models.wren.config import PHONEMES
 from omni_speak.models.wren.text.front_end import FrontEnd
 
 from .settings import DataSettings
-from .teacher import Teacher, Utterance
 from .texts import Corpus, held_out
+
+if TYPE_CHECKING:
+    from .teacher import Teacher
 
 SAMPLE_RATE = 24_000
 FRAME = 1_920
@@ -64,6 +67,8 @@ def load_clips(folder: Path, name: str) -> list[Clip]:
 
 def generate(folder: Path, wordnet: Path, settings: DataSettings) -> None:
     """Speak the held-out sentences, then the training corpus; continues where it was stopped."""
+    from .teacher import Teacher  # clips are read without it
+
     folder.mkdir(parents=True, exist_ok=True)
     writer = _Writer(folder, Teacher(SAMPLE_RATE), settings)
     sentences = [text for kind in held_out().values() for text in kind]
@@ -71,6 +76,15 @@ def generate(folder: Path, wordnet: Path, settings: DataSettings) -> None:
     corpus = Corpus(wordnet, set(sentences), settings.seed)
     pairs = ((corpus.sentence(i), _length_scale(i, settings)) for i in itertools.count())
     writer.write("train", pairs)
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """tokens with their starts in seconds; audio float32 [N] in -1..1."""
+
+    tokens: list[str]
+    audio: NDArray[np.float32]
+    starts: NDArray[np.float64]
 
 
 class _Writer:
@@ -93,12 +107,10 @@ class _Writer:
                 spoken = self._speak(text, scale) if index >= done else None
                 if spoken is None:
                     continue
-                tokens, utterance = spoken
-                samples = (np.clip(utterance.audio, -1, 1) * 32767).astype("<i2")
-                starts = [round(float(start), 4) for start in utterance.starts]
-                record = Record(
-                    index, text, tokens, starts, round(1 / scale, 4), offset, len(samples)
-                )
+                samples = (np.clip(spoken.audio, -1, 1) * 32767).astype("<i2")
+                starts = [round(float(start), 4) for start in spoken.starts]
+                speed = round(1 / scale, 4)
+                record = Record(index, text, spoken.tokens, starts, speed, offset, len(samples))
                 # Samples first: a record on disk is then always whole.
                 pcm.write(samples.tobytes())
                 pcm.flush()
@@ -108,9 +120,8 @@ class _Writer:
                 if index % 200 == 0:
                     log.info("%s %d: %.3f h", name, index, offset / SAMPLE_RATE / 3600)
 
-    def _speak(self, text: str, scale: float) -> tuple[list[str], Utterance] | None:
-        """As phonemes and speech: silence trimmed to a fixed lead-in and tail, padded to whole
-        frames. None if unusable."""
+    def _speak(self, text: str, scale: float) -> Spoken | None:
+        """Silence trimmed to a fixed lead-in and tail, padded to whole frames. None if unusable."""
         own = self.settings
         # What the runtime's front end reads, so that student and teacher read the same.
         tokens = [PHONEMES[token] for token in self.front_end(text).tokens]
@@ -124,7 +135,7 @@ class _Writer:
         if len(audio) > own.max_seconds * SAMPLE_RATE:
             return None
         audio = np.pad(audio, (0, -len(audio) % FRAME))
-        return tokens, Utterance(audio, np.maximum(raw.starts - begin / SAMPLE_RATE, 0))
+        return Spoken(tokens, audio, np.maximum(raw.starts - begin / SAMPLE_RATE, 0))
 
 
 def _length_scale(index: int, settings: DataSettings) -> float:
