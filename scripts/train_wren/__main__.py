@@ -19,6 +19,9 @@ WEIGHTS = Path(__file__).resolve().parents[2] / "models" / "wren" / "weights"
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 Weights = Annotated[Path, typer.Option(help="Folder of the exported weights.")]
 Minutes = Annotated[float | None, typer.Option(help="Wall-clock budget instead of the default.")]
+Begin = Annotated[
+    Path | None, typer.Option(help="Exported weights to go on from; their codec stays as it is.")
+]
 Work = Annotated[Path, typer.Option(help="Folder for data, checkpoints and logs.")]
 
 
@@ -77,19 +80,22 @@ def wave(minutes: Minutes = None, work: Work = Path("build/wren")) -> None:
 
 
 @app.command()
-def talker(minutes: Minutes = None, work: Work = Path("build/wren")) -> None:
+def talker(begin: Begin = None, minutes: Minutes = None, work: Work = Path("build/wren")) -> None:
     """Talker and MTP. Encodes new clips as it goes; the data stage may still be running."""
     from omni_speak.models.wren.config import WrenConfig
     from scripts.train_wren.talker_stage import Trainer
 
     settings = _start(work, "talker")
+    own = settings.talker if begin is None else settings.going_on
     if minutes is not None:
-        settings = replace(settings, talker=replace(settings.talker, minutes=minutes))
-    Trainer(work, WrenConfig(), settings).run()
+        own = replace(own, minutes=minutes)
+    Trainer(work, WrenConfig(), own, settings.checkpoint_minutes, begin).run()
 
 
 @app.command()
-def export(weights: Weights = WEIGHTS, work: Work = Path("build/wren")) -> None:
+def export(
+    weights: Weights = WEIGHTS, begin: Begin = None, work: Work = Path("build/wren")
+) -> None:
     """Averaged weights of the last checkpoints → the files the runtime loads."""
     from omni_speak.models.wren.config import WrenConfig
     from scripts.train_wren import export as files
@@ -98,7 +104,8 @@ def export(weights: Weights = WEIGHTS, work: Work = Path("build/wren")) -> None:
 
     _start(work, "export")
     config = WrenConfig(trained=True)
-    talker, codec = load_talker(work, config), load_vocoder(work, config)
+    talker = load_talker(work, config)
+    codec = load_vocoder(work, config) if begin is None else files.load(begin)[3]
     files.export(weights, config, talker.nets, talker.trunk, codec)
 
 
@@ -106,18 +113,43 @@ def export(weights: Weights = WEIGHTS, work: Work = Path("build/wren")) -> None:
 def evaluate(
     weights: Weights = WEIGHTS,
     work: Work = Path("build/wren"),
+    name: Annotated[str, typer.Option(help="Of these weights, among `WORK/judged`.")] = "wren",
     seeds: Annotated[int, typer.Option(help="Readings of each held-out sentence.")] = 1,
     hard: Annotated[int, typer.Option(help="Hard utterances to test for running away.")] = 200,
-    baselines: Annotated[bool, typer.Option(help="Judge the teacher and the codec too.")] = False,
+    rated_every: Annotated[int, typer.Option(help="MOS predictors hear every so many.")] = 5,
 ) -> None:
-    """Word errors on the held-out sentences, and runaways, from the exported files."""
+    """Word errors, ratings, lengths and runaways of the teacher, the codec and the voice."""
     from scripts.train_wren import evaluate as judging
 
     _start(work, "evaluate")
-    if baselines:
-        judging.judge_teacher(work, None)
-        judging.judge_teacher(work, weights)
-    judging.evaluate(weights, work, seeds, hard)
+    judging.evaluate(weights, work, name, seeds, hard, rated_every)
+
+
+@app.command()
+def spectrograms(weights: Weights = WEIGHTS, work: Work = Path("build/wren")) -> None:
+    """A page of teacher, codec and voice side by side."""
+    from scripts.train_wren.spectrograms import draw
+
+    _start(work, "spectrograms")
+    typer.echo(draw(weights, work))
+
+
+@app.command()
+def speed(weights: Weights = WEIGHTS, work: Work = Path("build/wren")) -> None:
+    """Milliseconds of each part of a frame, on one core. Run it alone on the machine."""
+    from scripts.train_wren.speed import measure
+
+    _start(work, "speed")
+    for part, milliseconds in measure(weights).items():
+        typer.echo(f"{part} {milliseconds:.2f} ms")
+
+
+@app.command()
+def curves(work: Work = Path("build/wren")) -> None:
+    """The talker's losses, from its log."""
+    from scripts.train_wren.curves import draw
+
+    typer.echo(draw(work))
 
 
 if __name__ == "__main__":

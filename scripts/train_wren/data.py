@@ -14,19 +14,22 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from omni_speak.models.wren.text.g2p import split_ipa, text_to_ipa
+from omni_speak.models.wren.config import PHONEMES
+from omni_speak.models.wren.text.front_end import FrontEnd
 
 from .settings import DataSettings
-from .teacher import BEGIN, END, Teacher, Utterance
-from .texts import Corpus
+from .texts import Corpus, held_out
+
+if TYPE_CHECKING:
+    from .teacher import Teacher
 
 SAMPLE_RATE = 24_000
 FRAME = 1_920
-HELD_OUT = Path(__file__).parent / "heldout.txt"
 log = logging.getLogger(__name__)
 
 
@@ -49,14 +52,6 @@ class Clip:
     audio: NDArray[np.int16]
 
 
-def held_out() -> list[str]:
-    return HELD_OUT.read_text().splitlines()
-
-
-def tokens_of(text: str) -> list[str]:
-    return [BEGIN, *split_ipa(text_to_ipa(text)), END]
-
-
 def load_clips(folder: Path, name: str) -> list[Clip]:
     """Every whole utterance on disk, also while the `data` stage is still writing."""
     records = _records(folder / f"{name}.jsonl")
@@ -72,18 +67,30 @@ def load_clips(folder: Path, name: str) -> list[Clip]:
 
 def generate(folder: Path, wordnet: Path, settings: DataSettings) -> None:
     """Speak the held-out sentences, then the training corpus; continues where it was stopped."""
+    from .teacher import Teacher  # clips are read without it
+
     folder.mkdir(parents=True, exist_ok=True)
     writer = _Writer(folder, Teacher(SAMPLE_RATE), settings)
-    sentences = held_out()
+    sentences = [text for kind in held_out().values() for text in kind]
     writer.write("heldout", ((text, 1.0) for text in sentences))
     corpus = Corpus(wordnet, set(sentences), settings.seed)
     pairs = ((corpus.sentence(i), _length_scale(i, settings)) for i in itertools.count())
     writer.write("train", pairs)
 
 
+@dataclass(frozen=True)
+class Spoken:
+    """tokens with their starts in seconds; audio float32 [N] in -1..1."""
+
+    tokens: list[str]
+    audio: NDArray[np.float32]
+    starts: NDArray[np.float64]
+
+
 class _Writer:
     def __init__(self, folder: Path, teacher: Teacher, settings: DataSettings) -> None:
         self.folder, self.teacher, self.settings = folder, teacher, settings
+        self.front_end = FrontEnd(PHONEMES)
 
     def write(self, name: str, texts: Iterable[tuple[str, float]]) -> None:
         """Speak (text, length scale) pairs, from the first that is not on disk yet."""
@@ -97,15 +104,13 @@ class _Writer:
             for index, (text, scale) in enumerate(texts):
                 if offset >= self.settings.hours * 3600 * SAMPLE_RATE:
                     break
-                spoken = None if index < done else _speak(self.teacher, text, scale, self.settings)
+                spoken = self._speak(text, scale) if index >= done else None
                 if spoken is None:
                     continue
-                tokens, utterance = spoken
-                samples = (np.clip(utterance.audio, -1, 1) * 32767).astype("<i2")
-                starts = [round(float(start), 4) for start in utterance.starts]
-                record = Record(
-                    index, text, tokens, starts, round(1 / scale, 4), offset, len(samples)
-                )
+                samples = (np.clip(spoken.audio, -1, 1) * 32767).astype("<i2")
+                starts = [round(float(start), 4) for start in spoken.starts]
+                speed = round(1 / scale, 4)
+                record = Record(index, text, spoken.tokens, starts, speed, offset, len(samples))
                 # Samples first: a record on disk is then always whole.
                 pcm.write(samples.tobytes())
                 pcm.flush()
@@ -115,25 +120,22 @@ class _Writer:
                 if index % 200 == 0:
                     log.info("%s %d: %.3f h", name, index, offset / SAMPLE_RATE / 3600)
 
-
-def _speak(
-    teacher: Teacher, text: str, scale: float, settings: DataSettings
-) -> tuple[list[str], Utterance] | None:
-    """Silence trimmed to a fixed lead-in and tail, padded to whole frames; None if unusable."""
-    tokens = tokens_of(text)
-    if len(tokens) < 3:
-        return None
-    raw = teacher.speak(tokens, scale, settings.noise_scale, settings.noise_width)
-    loud = np.flatnonzero(np.abs(raw.audio) > settings.silence_level)
-    if len(loud) < SAMPLE_RATE // 12:
-        return None
-    begin = max(0, loud[0] - round(settings.lead_in * SAMPLE_RATE))
-    end = min(len(raw.audio), loud[-1] + round(settings.tail * SAMPLE_RATE))
-    audio = raw.audio[begin:end]
-    if len(audio) > settings.max_seconds * SAMPLE_RATE:
-        return None
-    audio = np.pad(audio, (0, -len(audio) % FRAME))
-    return tokens, Utterance(audio, np.maximum(raw.starts - begin / SAMPLE_RATE, 0))
+    def _speak(self, text: str, scale: float) -> Spoken | None:
+        """Silence trimmed to a fixed lead-in and tail, padded to whole frames. None if unusable."""
+        own = self.settings
+        # What the runtime's front end reads, so that student and teacher read the same.
+        tokens = [PHONEMES[token] for token in self.front_end(text).tokens]
+        raw = self.teacher.speak(tokens, scale, own.noise_scale, own.noise_width)
+        loud = np.flatnonzero(np.abs(raw.audio) > own.silence_level)
+        if len(loud) < SAMPLE_RATE // 12:
+            return None
+        begin = max(0, loud[0] - round(own.lead_in * SAMPLE_RATE))
+        end = min(len(raw.audio), loud[-1] + round(own.tail * SAMPLE_RATE))
+        audio = raw.audio[begin:end]
+        if len(audio) > own.max_seconds * SAMPLE_RATE:
+            return None
+        audio = np.pad(audio, (0, -len(audio) % FRAME))
+        return Spoken(tokens, audio, np.maximum(raw.starts - begin / SAMPLE_RATE, 0))
 
 
 def _length_scale(index: int, settings: DataSettings) -> float:

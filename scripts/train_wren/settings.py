@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 class DataSettings:
     """Teacher speech. Durations in seconds unless the name says otherwise."""
 
-    seed: int = 5
-    hours: float = 7.0
+    seed: int = 6
+    hours: float = 10.0
     noise_scale: float = 0.333
     noise_width: float = 0.333
     plain_share: float = 0.65  # of utterances at length scale 1; the rest log-uniform below
@@ -77,4 +77,8 @@ class Settings:
     mel: MelSettings = field(default_factory=MelSettings)
     wave: WaveSettings = field(default_factory=WaveSettings)
     talker: TalkerSettings = field(default_factory=TalkerSettings)
+    # From exported weights: gently, and with joined utterances from the start.
+    going_on: TalkerSettings = field(
+        default_factory=lambda: TalkerSettings(minutes=75.0, rate=6e-4, joined_from=0.0)
+    )
     checkpoint_minutes: float = 3.0

@@ -16,15 +16,18 @@ from omni_speak.models.wren.codec import Codec
 from omni_speak.models.wren.config import WrenConfig
 from omni_speak.models.wren.nets import WrenNets
 
+from . import export
 from .clips import Codes
 from .examples import IGNORE, Batch, Example, collate, group, join, make_example
 from .mel_stage import load_codec
 from .progress import Averages, Checkpoint, Schedule, set_rate
-from .settings import Settings
+from .settings import TalkerSettings
 from .trunk import TalkerTrunk
 
 log = logging.getLogger(__name__)
 AVERAGE_DECAY = 0.995
+# Twice as fast with the instructions, six times slower without.
+HAS_BFLOAT16 = bool(torch.cpu.get_capabilities().get("avx512_bf16"))
 
 
 class Talker(nn.Module):
@@ -55,14 +58,27 @@ class Losses(NamedTuple):
 
 
 class Trainer:
-    def __init__(self, work: Path, config: WrenConfig, settings: Settings) -> None:
-        own = settings.talker
+    def __init__(
+        self,
+        work: Path,
+        config: WrenConfig,
+        own: TalkerSettings,
+        checkpoint_minutes: float,
+        weights: Path | None = None,
+    ) -> None:
+        """weights: exported files to go on from, and whose codec is kept; None begins anew with
+        the codec of the stages before."""
         torch.manual_seed(own.seed)
         self.config, self.settings = config, own
         self.rng = random.Random(own.seed)
-        self.codec = load_codec(work, config)
         self.talker = Talker(config, own.dropout)
-        initialise(self.talker, self.codec, config)
+        if weights is None:
+            self.codec = load_codec(work, config)
+            initialise(self.talker, self.codec, config)
+        else:
+            _, nets, trunk, self.codec = export.load(weights)
+            self.talker.nets.load_state_dict(nets.state_dict())
+            self.talker.trunk.load_state_dict(trunk.state_dict())
         self.average = AveragedModel(self.talker, multi_avg_fn=get_ema_multi_avg_fn(AVERAGE_DECAY))
         self.optimizer = torch.optim.AdamW(
             self.talker.parameters(),
@@ -71,7 +87,7 @@ class Trainer:
             weight_decay=own.weight_decay,
             fused=True,
         )
-        self.checkpoint = Checkpoint(work / "talker.pt", settings.checkpoint_minutes)
+        self.checkpoint = Checkpoint(work / "talker.pt", checkpoint_minutes)
         self.step, spent = 0, 0.0
         if state := self.checkpoint.load():
             self.talker.load_state_dict(state["talker"])
@@ -87,6 +103,7 @@ class Trainer:
         self.held_codes.extend(self.codec)
         held = self._examples(self.held_codes)
         averages = Averages()
+        self._validate(held)
         while not self.schedule.over:
             self.train_codes.extend(self.codec)  # the data stage may still be adding clips
             examples = self._examples(self.train_codes)
@@ -106,7 +123,8 @@ class Trainer:
         own = self.settings
         set_rate(self.optimizer, own.rate * self.schedule.rate(self.step, 150, 0.03))
         self.talker.train()
-        losses = self.losses(self.talker, collate(chosen, self.config, own), own.depth_share)
+        with torch.autocast("cpu", torch.bfloat16, enabled=HAS_BFLOAT16):
+            losses = self.losses(self.talker, collate(chosen, self.config, own), own.depth_share)
         weights = torch.tensor(own.code_weights)
         total = losses.advance + (losses.codes * weights).sum() + own.latent_weight * losses.latent
         self.optimizer.zero_grad()

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import soxr
 from faster_whisper import WhisperModel
-from num2words import num2words
 from numpy.typing import NDArray
 
+from omni_speak.models.wren.text.normalise import normalise, spoken_text
 from scripts.whisper_base import join_model
 
 LISTENING_RATE = 16_000
-SPELLINGS = {"n't": " not", "'m": " am", "'ll": " will", "'re": " are", "-": " ", "%": " percent"}
+CONTRACTIONS = {"n't": " not", "'m": " am", "'ll": " will", "'re": " are"}
 
 
 class Judge:
@@ -38,10 +38,12 @@ class Judge:
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words, numbers spelled, contractions opened: the same for both sides."""
-    text = text.lower().replace("’", "'")
-    text = re.sub(r"(?<=\d)[,:](?=\d)", " ", text)
-    text = re.sub(r"\d+", lambda number: f" {num2words(int(number[0]))} ", text)
-    for written, spelled in SPELLINGS.items():
-        text = text.replace(written, spelled)
-    return re.sub(r"[^a-z ]", "", text.replace("-", " ")).split()
+    """What a text says, in lower-case words, so that "$5" and "five dollars" are the same: both
+    sides are read by the voice's own normaliser. Spelled letters become one word."""
+    text = text.replace("’", "'")
+    text = re.sub(r"(?<![\d,.])\d{5,}(?![\d,.]*\d)", lambda run: " ".join(run[0]), text)
+    spoken = spoken_text(normalise(text)).lower().replace("-", " ")
+    for written, opened in CONTRACTIONS.items():
+        spoken = spoken.replace(written, opened)
+    spoken = re.sub(r"[^a-z ]", "", spoken)
+    return re.sub(r"\b[a-z](?: [a-z])+\b", lambda run: run[0].replace(" ", ""), spoken).split()
