@@ -80,7 +80,7 @@ class SpeechBody(BaseModel):
 
 async def speech(request: Request) -> Response:
     service = service_of(request)
-    body = _parse_speech(await _read_body(request))
+    body = parse_speech(await _read_body(request))
     engine = service.ready_engine()
     if body.model is not None and body.model != engine.info.model:
         raise ModelNotFound(
@@ -257,7 +257,7 @@ async def _read_body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _parse_speech(data: bytes) -> SpeechBody:
+def parse_speech(data: bytes) -> SpeechBody:
     """Raises InvalidRequest naming the field."""
     try:
         return SpeechBody.model_validate_json(data)
