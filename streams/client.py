@@ -68,6 +68,7 @@ SENT_KEPT = 1024
 """Messages kept to be sent again after a break, if the server did not get them."""
 
 _CLOSE_TIMEOUT_S = 2.0
+_PING_TIMEOUT_S = 60.0  # the answer waits behind what nobody has read yet
 _RETRY_S = 0.1
 
 
@@ -179,11 +180,16 @@ class Context:
         """
         answer = _Answer()
         self._interrupts.append(answer)
+        ends: list[_Item] = []
         while True:  # the reader may be waiting for room here, and the answer come behind it
             try:
-                self._items.receive_nowait()
+                item = self._items.receive_nowait()
             except (anyio.WouldBlock, anyio.ClosedResourceError, anyio.EndOfStream):
                 break
+            if isinstance(item, ContextDone | SpeechError):
+                ends.append(item)
+        for item in ends:  # the iteration still has to end
+            self._inbox.send_nowait(item)
         await self._client._send(Interrupt(context=self.name, played_ms=played_ms))
         await answer.came.wait()
         if isinstance(answer.event, SpeechError):
@@ -549,6 +555,7 @@ def _connect(url: str, token: str | None) -> connect:
         "additional_headers": headers,
         "compression": None,
         "close_timeout": _CLOSE_TIMEOUT_S,
+        "ping_timeout": _PING_TIMEOUT_S,
     }
     if url.startswith("unix:"):
         return unix_connect(url.removeprefix("unix:"), "ws://localhost/v1/duplex", **options)

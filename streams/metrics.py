@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -19,11 +27,19 @@ _FIRST_AUDIO_BUCKETS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 
 
 class Metrics:
-    """One registry per server, so that servers in one process do not share counts."""
+    """One registry per server, so that servers in one process do not share counts. `sessions` tells
+    how many there are, those included that wait for their client to come back."""
 
-    def __init__(self, engine: Callable[[], Engine | None]) -> None:
+    def __init__(self, engine: Callable[[], Engine | None], sessions: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_EngineCollector(engine))
+        ProcessCollector(registry=self._registry)
+        self.sessions = Gauge(
+            "omni_speak_sessions", "Sessions, with or without a connection", registry=self._registry
+        )
+        self.sessions.set_function(sessions)
+        self.tasks = Gauge("omni_speak_tasks", "Tasks on the event loop", registry=self._registry)
+        self.tasks.set_function(lambda: len(asyncio.all_tasks()))
         self.active = Gauge(
             "omni_speak_active", "Requests and sessions now", ["door"], registry=self._registry
         )

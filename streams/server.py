@@ -39,6 +39,8 @@ from omni_speak.streams.websocket import converse
 
 logger = logging.getLogger(__name__)
 
+SEND_BUFFER_BYTES = 64 * 1024
+
 
 def engine_factory(**config: Any) -> EngineFactory:
     """Makes a real engine with `EngineConfig(**config)`. Torch and vLLM are imported, and `config`
@@ -232,6 +234,7 @@ async def serve(
         ws="websockets-sansio",
         ws_max_size=service.limits.message_bytes,
         ws_per_message_deflate=False,  # audio does not compress
+        ws_ping_timeout=send_timeout,  # the answer waits behind what was not taken yet
         ssl_certfile=tls and tls[0],
         ssl_keyfile=tls and tls[1],
         log_config=_LOGGING,
@@ -278,6 +281,9 @@ def _listen(host: str, port: int, uds: str | Path | None) -> tuple[socket.socket
     if uds is None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family)
+        # Connections inherit it. Left to itself the kernel takes megabytes off a socket whose peer
+        # reads slowly: minutes of audio, and behind them the ping that asks whether it lives.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         name = f"[{host}]" if ":" in host else host
         return listener, f"http://{name}:{listener.getsockname()[1]}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

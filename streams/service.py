@@ -44,7 +44,7 @@ class Service:
         self.sessions = Sessions()
         self.activity = Activity()
         self.engine: Engine | None = None
-        self.metrics = Metrics(lambda: self.engine)
+        self.metrics = Metrics(lambda: self.engine, lambda: len(self.sessions))
         self.failure: Exception | None = None
         self.failed = anyio.Event()
         self.ready = anyio.Event()

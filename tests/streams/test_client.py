@@ -344,6 +344,25 @@ async def test_an_interrupt_tells_what_was_heard_and_the_context_goes_on(server:
     assert not server.engine.running
 
 
+async def test_an_interrupt_of_what_is_done_but_not_read_still_ends_the_iteration(
+    server: Running,
+) -> None:
+    async with DuplexClient(server.url) as client:
+        context = await client.open_context(max_lead_ms=None)
+        await context.append("One two three.")
+        await context.end()
+        frames = aiter(context)
+        await anext(frames)
+        await idle(server.engine)
+        speech = client.speak("What comes after it.")
+        assert len(await frames_of_speech(speech)) == 4
+        told = await context.interrupt(played_ms=80)
+        assert told.text_spoken + told.text_remaining == "One two three."
+        with anyio.fail_after(5):
+            await exhaust(frames)
+        assert context.result is not None and context.result.reason == "stop"
+
+
 async def test_an_interrupt_reaches_a_context_whose_frames_nobody_reads(server: Running) -> None:
     async with DuplexClient(server.url) as client:
         context = await client.open_context(max_lead_ms=None)

@@ -22,7 +22,7 @@ from omni_speak.streams.service import WARM_UP_STREAMS
 from omni_speak.streams.session import OUTBOX, Disconnected, Drain, DuplexSession, Sessions
 from omni_speak.streams.wire import Flag, decode
 from tests.streams.conftest import Running, serving
-from tests.streams.fake_engine import FakeEngine
+from tests.streams.fake_engine import SAMPLES, FakeEngine
 
 pytestmark = pytest.mark.anyio
 
@@ -238,6 +238,21 @@ async def test_session_close_says_goodbye(server: Running) -> None:
             await socket.recv()
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1000
+
+
+async def test_D17_what_is_in_flight_to_a_reader_that_stops_is_seconds_not_minutes(
+    server: Running,
+) -> None:
+    endless = [OPEN, speech("#endless")[0] | {"max_lead_ms": None}, *speech("#endless")[1:]]
+    async with raw(server) as socket:
+        await tell(socket, *endless)
+        made = -1
+        while made != server.engine.frames:
+            made = server.engine.frames
+            await anyio.sleep(0.2)
+        # In the buffers of the two sockets, of uvicorn and of the client's library.
+        assert made * SAMPLES * 2 < 2_000_000
+        socket.transport.abort()
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -1,0 +1,485 @@
+"""The clients of scripts/soak: what people's programs do to a server, by chance, and what each may
+expect of it.
+
+A visit is one client from its connection to its end; `chance` makes all its choices. It raises
+Contradiction where the server broke a promise. To be refused as one too many is no such thing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from random import Random
+from typing import Any
+
+import anyio
+import httpx
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+from witness import Contradiction, Witness
+
+from omni_speak.runtime.errors import Overloaded
+from omni_speak.streams.client import AudioFrame, CodesFrame, Context, DuplexClient
+from omni_speak.streams.encoder import OPUS_RATES
+from omni_speak.streams.messages import (
+    SAMPLE_RATES,
+    SERVER_MESSAGE,
+    ContextDone,
+    ErrorEvent,
+    SessionClosed,
+    SessionOpened,
+)
+from omni_speak.streams.wire import decode
+
+SENTENCES = (
+    "Hello! I am speaking to you, one frame at a time.",
+    "Your appointment is confirmed for Tuesday at three.",
+    "Dr. Ng paid $6.25 at 8 a.m. for 47.2 grams, e.g. tea.",
+    "**Bold** words, a link to https://example.com, and a smile :)",
+    "Naïve façades — “quoted”, 1,234,567 times.",
+    "No.",
+)
+NONSENSE: tuple[str | bytes, ...] = (
+    "{",
+    "[]",
+    "null",
+    "\x00",
+    '{"type":"no.such"}',
+    '{"type":"text.append","context":7}',
+    '{"type":"context.open","context":"","speed":1e999}',
+    '{"context_id":{"a":1},"text":[]}',
+    '{"a":' * 500,
+    b"\x16\x01 not audio",
+    bytes(3000),
+)
+TOO_BIG = "x" * (300 * 1024)
+
+Visit = Callable[[str, Random], Awaitable[None]]
+
+
+def some_text(chance: Random) -> str:
+    return " ".join(chance.choices(SENTENCES, k=chance.randint(1, 4)))
+
+
+def pieces(text: str, chance: Random) -> list[str]:
+    """The text by characters, by words, or whole."""
+    match chance.choice(("chars", "words", "whole")):
+        case "chars":
+            return list(text)
+        case "words":
+            return [word + " " for word in text.split()]
+        case _:
+            return [text]
+
+
+async def pause(chance: Random, longest: float) -> None:
+    """Nobody types, thinks or reads on a beat."""
+    await anyio.sleep(chance.random() ** 3 * longest)
+
+
+# -- our own protocol, by its Python client -----------------------------------------------------
+
+
+async def python_client(url: str, chance: Random) -> None:
+    """Some texts at once; each is heard whole, interrupted, cancelled or left."""
+    async with (
+        DuplexClient(url, codes=chance.random() < 0.3) as client,
+        anyio.create_task_group() as tasks,
+    ):
+        for _ in range(chance.randint(1, 3)):
+            tasks.start_soon(_python_context, client, Random(chance.random()))
+        if chance.random() < 0.3:
+            await pause(chance, 3)
+            client._socket.transport.abort()  # it comes back by itself
+
+
+async def _python_context(client: DuplexClient, chance: Random) -> None:
+    context = await client.open_context(max_lead_ms=chance.choice((None, 500, 2000)))
+    turn = chance.choice(("none", "none", "interrupt", "cancel", "leave"))
+    turn_after, pts = chance.randint(1, 40), -1
+    async with anyio.create_task_group() as tasks:
+        writing = anyio.CancelScope()
+        tasks.start_soon(_write, context, writing, chance)
+        try:
+            async with aclosing(context.events()) as events:
+                async for event in events:
+                    if not isinstance(event, AudioFrame | CodesFrame):
+                        continue
+                    hold(event.pts > pts, f"pts {event.pts} after {pts}")
+                    hold(event.epoch == context.epoch, f"epoch {event.epoch} in {context.epoch}")
+                    pts, turn_after = event.pts, turn_after - 1
+                    if chance.random() < 0.3:
+                        await context.played(pts)
+                    if turn_after == 0 and turn != "none":
+                        writing.cancel()
+                        if turn == "leave":
+                            return
+                        if turn == "cancel":
+                            await context.cancel()
+                        else:
+                            await context.interrupt(chance.choice((None, pts / 24)))
+                            writing = anyio.CancelScope()
+                            tasks.start_soon(_write, context, writing, chance)
+        except Overloaded:
+            writing.cancel()
+            return
+    ends = ("cancelled", "stop") if turn == "cancel" else ("stop",)
+    hold(context.result is not None and context.result.reason in ends, f"{context.result}")
+
+
+async def _write(context: Context, scope: anyio.CancelScope, chance: Random) -> None:
+    with scope:
+        for piece in pieces(some_text(chance), chance):
+            await context.append(piece)
+            await pause(chance, 0.05)
+        await context.end()
+
+
+# -- our own protocol, by hand ------------------------------------------------------------------
+
+
+class Peer:
+    """A session over as many connections as it takes, everything seen by a Witness. Only the reader
+    changes the connection; `_saying` keeps the others off it meanwhile."""
+
+    def __init__(self, url: str, chance: Random) -> None:
+        self._url = url.replace("http:", "ws:") + "/v1/duplex"
+        self._chance = chance
+        self._sent: list[str | bytes] = []
+        self._saying = anyio.Lock()
+        self._slow = chance.choice((0.0, 0.0, 0.05, 1.0))
+        self._restless = chance.choice((0.0, 0.0, 0.01, 0.05))
+        self.witness = Witness()
+        self.done: dict[str, anyio.Event] = {}
+        self._socket: ClientConnection
+
+    async def open(self) -> None:
+        format = self._chance.choice(
+            ("pcm_s16le", "pcm_f32le", "mulaw", "alaw", "opus", "codes_u16")
+        )
+        rates = OPUS_RATES if format == "opus" else SAMPLE_RATES
+        rate = None if format == "codes_u16" else self._chance.choice((None, *rates))
+        if format == "opus" and rate is None:
+            rate = 24000
+        self._socket = await dial(self._url)
+        await self.say(
+            type="session.open",
+            format=format,
+            sample_rate=rate,
+            frames_per_message=self._chance.choice((None, 1, 4)),
+        )
+
+    async def say(self, **message: Any) -> None:
+        await self.say_raw(json.dumps(message))
+
+    async def say_raw(self, data: str | bytes) -> None:
+        async with self._saying:
+            self._sent.append(data)
+            with suppress(ConnectionClosed):  # the reader will send it again
+                await self._socket.send(data)
+
+    def vanish(self) -> None:
+        self._socket.transport.abort()
+
+    async def read(self) -> None:
+        """Up to the session's end."""
+        while True:
+            data = await self._socket.recv()
+            event = decode(data) if isinstance(data, bytes) else SERVER_MESSAGE.validate_json(data)
+            self.witness.see(event)
+            match event:
+                case ContextDone():
+                    self.done[event.context].set()
+                case ErrorEvent():
+                    hold(event.code in FAIR_ERRORS, f"{event}")
+                case SessionClosed():
+                    await closed(self._socket)
+                    hold(self._socket.close_code == 1000, f"{self._socket.close_code}")
+                    return
+            await pause(self._chance, self._slow)
+            if self.witness.opened is not None and self._chance.random() < self._restless:
+                await self._change_connection()
+
+    async def _change_connection(self) -> None:
+        before = self._socket
+        if take_over := self._chance.random() < 0.5:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_see_it_taken_over, before)
+                await self._resume()
+        else:
+            before.transport.abort()
+            await pause(self._chance, 1)
+            await self._resume()
+        hold(take_over or before.close_code == 1006, f"closed with {before.close_code}")
+
+    async def _resume(self) -> None:
+        opened = self.witness.opened
+        assert opened is not None
+        async with self._saying:
+            self._socket = await dial(self._url)
+            resume = {"session": opened.session, "token": opened.resume_token}
+            resume["seq"] = self.witness.seq
+            await self._socket.send(json.dumps({"type": "session.open", "resume": resume}))
+            greeting = SERVER_MESSAGE.validate_json(await self._socket.recv())
+            hold(isinstance(greeting, SessionOpened), f"resuming was answered by {greeting}")
+            self.witness.see(greeting)
+            for data in self._sent[greeting.received :]:
+                await self._socket.send(data)
+
+
+FAIR_ERRORS = {
+    *("overloaded", "unknown_context", "text_ended", "invalid_json", "unknown_type"),
+    *("invalid_message", "unexpected_binary", "unknown_field"),
+}
+"""What a visitor may bring upon itself, or upon others by their number."""
+
+
+async def _see_it_taken_over(socket: ClientConnection) -> None:
+    await closed(socket)
+    hold(socket.close_code == 4001, f"taken over, but closed with {socket.close_code}")
+
+
+async def duplex(url: str, chance: Random) -> None:
+    """Our own protocol in all formats: pieces, flushes, interrupts, acks, cancels and nonsense;
+    read at any pace over connections that break, move or vanish."""
+    peer = Peer(url, chance)
+    await peer.open()
+    will_vanish = chance.random() < 0.2
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(peer.read)
+            with anyio.move_on_after(chance.random() * 5 if will_vanish else None):
+                async with anyio.create_task_group() as contexts:
+                    for number in range(chance.randint(1, 4)):
+                        contexts.start_soon(_context, peer, f"c{number}", Random(chance.random()))
+            if will_vanish:
+                tasks.cancel_scope.cancel()
+                return
+            await peer.say(type="session.close")
+    finally:
+        peer.vanish()
+    hold(not peer.witness.open_contexts, f"no end of {peer.witness.open_contexts}")
+
+
+async def _context(peer: Peer, name: str, chance: Random) -> None:
+    peer.done[name] = anyio.Event()
+    lead = chance.choice((None, 500, 2000))
+    await peer.say(type="context.open", context=name, max_lead_ms=lead)
+    for turn in range(chance.choice((1, 1, 2, 3))):
+        if turn:
+            await pause(chance, 3)
+            if chance.random() < 0.2:
+                await peer.say(type="cancel", context=name)
+                break
+            offset = chance.choice((None, chance.random() * 5000))
+            await peer.say(type="interrupt", context=name, played_ms=offset)
+        for piece in pieces(some_text(chance), chance):
+            await peer.say(type="text.append", context=name, text=piece)
+            await pause(chance, 0.05)
+            if chance.random() < 0.02:
+                await peer.say(type="text.flush", context=name)
+            if chance.random() < 0.02:
+                await peer.say_raw(chance.choice(NONSENSE))
+            if chance.random() < 0.02:
+                samples = round(chance.random() * 200_000)
+                await peer.say(type="playback.ack", context=name, samples=samples)
+        await peer.say(type="text.end", context=name)
+    await peer.done[name].wait()
+
+
+# -- other services' clients --------------------------------------------------------------------
+
+
+async def openai(url: str, chance: Random) -> None:
+    """One text over HTTP in any format, whole, streamed or as events; some leave early."""
+    text = some_text(chance)
+    body = {
+        "input": text,
+        "response_format": chance.choice(("wav", "pcm", "mp3", "opus", "flac", "aac")),
+        "stream_format": chance.choice(("audio", "audio", "sse")),
+        "stream": chance.random() < 0.7,
+    }
+    leave_after = chance.choice((None, None, None, chance.randint(0, 50_000)))
+    received = b""
+    async with (
+        httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http,
+        http.stream("POST", "/v1/audio/speech", json=body) as answer,
+    ):
+        hold(answer.status_code in (200, 503), f"{answer.status_code} for {body}")
+        async for chunk in answer.aiter_bytes():
+            received += chunk
+            if leave_after is not None and len(received) > leave_after:
+                return
+    if answer.status_code == 200 and body["stream_format"] == "sse":
+        hold(received.count(b"speech.audio.done") == 1, f"no end of {body}")
+    elif answer.status_code == 200:
+        hold(len(received) > 1000, f"{len(received)} bytes for {body}")
+
+
+async def elevenlabs(url: str, chance: Random) -> None:
+    """Many contexts, each closed, or the socket with all of them; `isFinal` follows each close."""
+    form = chance.choice(("pcm_24000", "mp3_44100_128", "ulaw_8000", "opus_48000_64"))
+    path = f"/v1/text-to-speech/wren/multi-stream-input?output_format={form}"
+    names = [f"c{number}" for number in range(chance.randint(1, 3))]
+    final: list[str] = []
+    async with dial(url.replace("http:", "ws:") + path) as socket:
+        for name in names:
+            await tell(socket, text=" ", context_id=name)
+            for piece in some_text(chance).split():
+                await tell(socket, text=piece + " ", context_id=name, flush=chance.random() < 0.05)
+                await pause(chance, 0.05)
+            await tell(socket, context_id=name, close_context=True)
+            await blurt(socket, chance)
+            if left(socket, chance):
+                return
+        while len(final) < len(names):
+            message = json.loads(await socket.recv())
+            if message.get("isFinal"):
+                final.append(message["contextId"])
+            await pause(chance, 0.1)
+        hold(sorted(final) == names, f"{final} are final of {names}")
+        await tell(socket, close_socket=True)
+        await closed(socket)
+
+
+async def elevenlabs_single(url: str, chance: Random) -> None:
+    """One context; the server closes when it is spoken."""
+    path = "/v1/text-to-speech/wren/stream-input?output_format=pcm_16000"
+    async with dial(url.replace("http:", "ws:") + path) as socket:
+        await tell(socket, text=" ", try_trigger_generation=True)
+        for piece in some_text(chance).split():
+            await tell(socket, text=piece + " ")
+            await pause(chance, 0.05)
+            if left(socket, chance, 0.01):
+                return
+        await tell(socket, text="")
+        finals = 0
+        with suppress(ConnectionClosed):
+            while True:
+                finals += bool(json.loads(await socket.recv()).get("isFinal"))
+        hold(finals == 1, f"{finals} times isFinal")
+
+
+async def cartesia(url: str, chance: Random) -> None:
+    """Many contexts over one socket, some cancelled; each is done once."""
+    form = {
+        "container": "raw",
+        "encoding": chance.choice(("pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw")),
+        "sample_rate": chance.choice(SAMPLE_RATES),
+    }
+    names = [f"c{number}" for number in range(chance.randint(1, 3))]
+    async with dial(url.replace("http:", "ws:") + "/tts/websocket") as socket:
+        for name in names:
+            request = {
+                "context_id": name,
+                "voice": {"mode": "id", "id": "wren"},
+                "output_format": form,
+                "add_timestamps": chance.random() < 0.5,
+            }
+            for piece in some_text(chance).split():
+                flush = chance.random() < 0.05
+                await tell(
+                    socket, transcript=piece + " ", **request, **{"continue": True}, flush=flush
+                )
+                await pause(chance, 0.05)
+            await tell(socket, transcript="", **request, **{"continue": False})
+            await blurt(socket, chance)
+            if chance.random() < 0.2:
+                await tell(socket, context_id=name, cancel=True)
+            if left(socket, chance):
+                return
+        done: list[str] = []
+        while len(done) < len(names):
+            message = json.loads(await socket.recv())
+            if message["type"] == "done":
+                done.append(message["context_id"])
+            await pause(chance, 0.1)
+        hold(sorted(done) == names, f"{done} are done of {names}")
+
+
+async def deepgram(url: str, chance: Random) -> None:
+    """Turns of words, some cleared; then it closes, and hears all that it asked for first."""
+    path = f"/v1/speak?encoding=linear16&sample_rate={chance.choice(SAMPLE_RATES)}"
+    async with dial(url.replace("http:", "ws:") + path) as socket:
+        for _ in range(chance.randint(1, 3)):
+            for word in some_text(chance).split():
+                await tell(socket, type="Speak", text=word)
+                await pause(chance, 0.05)
+            await tell(socket, type="Flush")
+            await blurt(socket, chance)
+            if chance.random() < 0.2:
+                await tell(socket, type="Clear")
+            if left(socket, chance):
+                return
+        await tell(socket, type="Speak", text="That is all.")
+        await tell(socket, type="Close")
+        told: list[Any] = []
+        with suppress(ConnectionClosed):
+            while True:
+                data = await socket.recv()
+                told.append("audio" if isinstance(data, bytes) else json.loads(data)["type"])
+        hold(told[-1] == "Flushed", f"the last was told {told[-3:]}")
+        hold(socket.close_code == 1000, f"closed with {socket.close_code}")
+
+
+async def rude(url: str, chance: Random) -> None:
+    """Says what nobody understands, everywhere; some say too much at once."""
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http:
+        body = chance.choice((b"{", b"\xff", b'{"input":7}', b'{"input":"!!!"}', b"x" * 2_000_000))
+        answer = await http.post("/v1/audio/speech", content=body)
+        hold(answer.status_code in (400, 413), f"{answer.status_code} for {body[:40]!r}")
+    path = chance.choice(("/v1/duplex", "/tts/websocket", "/v1/speak?sample_rate=24000"))
+    async with dial(url.replace("http:", "ws:") + path) as socket:
+        for _ in range(chance.randint(1, 20)):
+            await socket.send(chance.choice(NONSENSE))
+            await socket.recv()
+        if chance.random() < 0.5:
+            await socket.send(TOO_BIG)
+            await closed(socket)
+            hold(socket.close_code == 1009, f"too big, closed with {socket.close_code}")
+
+
+VISITS: dict[Visit, int] = {
+    python_client: 3,
+    duplex: 6,
+    openai: 3,
+    elevenlabs: 1,
+    elevenlabs_single: 1,
+    cartesia: 1,
+    deepgram: 1,
+    rude: 1,
+}
+"""Each with how often it comes, in proportion."""
+
+
+def dial(url: str) -> connect:
+    return connect(url, proxy=None, compression=None, close_timeout=2, ping_interval=None)
+
+
+async def tell(socket: ClientConnection, **message: Any) -> None:
+    await socket.send(json.dumps(message))
+
+
+async def blurt(socket: ClientConnection, chance: Random) -> None:
+    if chance.random() < 0.1:
+        await socket.send(chance.choice(NONSENSE))
+
+
+def left(socket: ClientConnection, chance: Random, often: float = 0.1) -> bool:
+    """Whether this visitor has just pulled the plug."""
+    if gone := chance.random() < often:
+        socket.transport.abort()
+    return gone
+
+
+async def closed(socket: ClientConnection) -> None:
+    """Returns when the server has closed it."""
+    with suppress(ConnectionClosed):
+        async for _ in socket:
+            pass
+
+
+def hold(true: bool, otherwise: str) -> None:
+    if not true:
+        raise Contradiction(otherwise)
