@@ -37,8 +37,9 @@ with atheris.instrument_imports(include=["omni_speak.streams"]) if CHILD else nu
     from omni_speak.streams.dialects.deepgram import DeepgramDialect
     from omni_speak.streams.dialects.elevenlabs import ElevenLabsDialect, OutputFormat
     from omni_speak.streams.dialects.native import NativeDialect
-    from omni_speak.streams.dialects.openai_speech import parse_speech
-    from omni_speak.streams.messages import AnyEvent, ClientMessage, Close, Limits
+    from omni_speak.streams.dialects.openai_speech import SpeechBody
+    from omni_speak.streams.dialects.text import parse
+    from omni_speak.streams.messages import AnyEvent, ClientMessage, Close, Limits, SessionOpen
     from omni_speak.streams.protocol import Abort, Effect, End, Journal, Say, Send, Session, Start
     from omni_speak.streams.segmenter import Segment
     from omni_speak.streams.speaking import SpokenFrame, SpokenWord
@@ -171,8 +172,8 @@ def read_wire(data: bytes) -> None:
 
 
 def read_body(data: bytes) -> None:
-    with suppress(InvalidRequest):
-        parse_speech(data)
+    with suppress(InvalidRequest, UnicodeDecodeError):
+        parse(SpeechBody, data.decode())
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
@@ -185,7 +186,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         lambda: ElevenLabsDialect("Ada", OutputFormat.named("ulaw_8000"), multi=False)
     ),
     "cartesia": converse(CartesiaDialect),
-    "deepgram": converse(lambda: DeepgramDialect(None, "pcm_s16le", None)),
+    "deepgram": converse(lambda: DeepgramDialect(SessionOpen(), 1.0)),
     "openai": read_body,
 }
 

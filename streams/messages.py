@@ -178,9 +178,10 @@ class Limits(Message):
 
 
 class SessionOpened(Message):
-    """`sample_rate` is that of the audio sent, `samples_per_frame` at that rate. `resumed` is true
-    if the session goes on; what was not seen follows, flagged REPLAY. `received` is then how many
-    of the client's messages arrived, its first `session.open` included: send the rest again."""
+    """`sample_rate` is that of the audio sent, `samples_per_frame` at that rate, `speed_range` the
+    slowest and the fastest a context may be. `resumed` is true if the session goes on; what was not
+    seen follows, flagged REPLAY. `received` is then how many of the client's messages arrived, its
+    first `session.open` included: send the rest again."""
 
     type: Literal["session.opened"] = "session.opened"
     session: str
@@ -198,6 +199,7 @@ class SessionOpened(Message):
     codebook_size: int
     voices: tuple[str, ...]
     voice: str
+    speed_range: tuple[float, float]
     limits: Limits
 
 

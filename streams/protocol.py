@@ -245,7 +245,7 @@ class Session:
         if isinstance(message, ContextOpen):
             return self._open_context(message, self._opened)
         context = self._by_name.get(message.context)
-        if isinstance(message, Interrupt):
+        if isinstance(message, Interrupt | PlaybackAck):  # it may be playing still
             context = context or self._ended.get(message.context)
         if context is None:
             raise Refused("unknown_context", "no such context is open", param="context")
@@ -298,6 +298,7 @@ class Session:
             codebook_size=info.codebook_size,
             voices=info.voices,
             voice=voice,
+            speed_range=info.speed_range,
             limits=self._limits,
         )
         return [Send(self._opened)]

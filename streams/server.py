@@ -22,8 +22,9 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
@@ -40,6 +41,12 @@ from omni_speak.streams.websocket import converse
 logger = logging.getLogger(__name__)
 
 SEND_BUFFER_BYTES = 64 * 1024
+
+WEB = Path(__file__).parent / "web"
+PAGE_HEADERS = {
+    "content-security-policy": "default-src 'self'",  # its files are all ours
+    "cache-control": "no-cache",  # kept, but only used after asking: an upgrade is seen at once
+}
 
 
 def engine_factory(**config: Any) -> EngineFactory:
@@ -89,6 +96,8 @@ def create_app(
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/metrics", metrics),
+            Route("/", page),
+            Mount("/web", _Page(directory=WEB)),
         ],
         exception_handlers={
             SpeechError: _on_speech_error,
@@ -101,6 +110,11 @@ def create_app(
     app.add_middleware(Access, policy=policy or Policy())
     app.add_middleware(_Counted, activity=service.activity)
     return app
+
+
+async def page(request: Request) -> Response:
+    """The demo page."""
+    return FileResponse(WEB / "index.html", headers=PAGE_HEADERS)
 
 
 async def healthz(request: Request) -> Response:
@@ -131,6 +145,13 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 async def _on_bug(request: Request, error: Exception) -> Response:
     return openai_error(500, "internal error", None, "internal_error")
+
+
+class _Page(StaticFiles):
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(PAGE_HEADERS)
+        return response
 
 
 class _Counted:

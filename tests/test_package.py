@@ -45,7 +45,7 @@ def test_a_wheel_holds_one_package_and_everything_it_needs(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"omni_speak", "omni_speak-0.1.0.dist-info"}
     for folder in ("runtime", "streams", "models"):
         for file in (ROOT / folder).rglob("*"):
-            data = file.is_file() and {"weights", "data"} & set(file.parts)
+            data = file.is_file() and {"weights", "data", "web"} & set(file.parts)
             if file.suffix == ".py" or data:
                 assert f"omni_speak/{file.relative_to(ROOT)}" in names
 

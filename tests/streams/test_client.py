@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import numpy as np
 import pytest
-from anyio.abc import SocketAttribute, SocketStream
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as websocket_server
 
@@ -38,6 +35,7 @@ from omni_speak.streams.client import (
 )
 from omni_speak.streams.messages import ContextDone, ContextOpened, Limits, Marks, SessionOpened
 from omni_speak.streams.wire import Kind, WireFrame, encode
+from tests.streams.cable import Cable
 from tests.streams.conftest import Running, serving
 from tests.streams.fake_engine import SAMPLES, FakeEngine, frame_of
 
@@ -255,6 +253,7 @@ async def test_D11_it_skips_unknown_kinds_and_joins_samples_cut_in_two() -> None
         codebooks=4,
         voices=("Ada",),
         voice="Ada",
+        speed_range=(0.5, 2.0),
         limits=Limits(),
     )
 
@@ -403,53 +402,13 @@ async def test_codes_in_place_of_samples(server: Running) -> None:
     assert [f.key for f in frames] == [True, False, False]
 
 
-class Cable:
-    """A TCP connection to a server that can be cut."""
-
-    def __init__(self, url: str) -> None:
-        self._host, port = url.removeprefix("http://").split(":")
-        self._port = int(port)
-        self._ends: list[SocketStream] = []
-        self.bytes_left = 1 << 60
-        self.plugs = 0
-
-    async def plug(self, client: SocketStream) -> None:
-        self.plugs += 1
-        async with await anyio.connect_tcp(self._host, self._port) as server, client:
-            self._ends = [client, server]
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._carry, client, server)
-                await self._carry(server, client)
-                tasks.cancel_scope.cancel()
-
-    async def _carry(self, source: SocketStream, target: SocketStream) -> None:
-        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-            async for data in source:
-                self.bytes_left -= len(data)
-                if self.bytes_left < 0:
-                    self.cut()
-                await target.send(data)
-
-    def cut(self) -> None:
-        self.bytes_left = 1 << 60
-        ends, self._ends = self._ends, []
-        for end in ends:
-            end.extra(SocketAttribute.raw_socket).shutdown(socket.SHUT_RDWR)
-
-
 @pytest.mark.parametrize("after", [2_000, 5_000, 20_000, 100_000, 300_000, 385_000])
 async def test_a_connection_that_breaks_costs_nothing(server: Running, after: int) -> None:
     text = "Say it all #frames=100"
-    cable = Cable(server.url)
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    async with listener, anyio.create_task_group() as tasks:
-        tasks.start_soon(listener.serve, cable.plug)
-        port = listener.extra(SocketAttribute.local_port)
-        async with DuplexClient(f"127.0.0.1:{port}") as client:
-            cable.bytes_left = after
-            speech = client.speak(text, seed=7)
-            frames = await frames_of_speech(speech)
-        tasks.cancel_scope.cancel()
+    async with Cable.to(server.url) as cable, DuplexClient(cable.url) as client:
+        cable.bytes_left = after
+        speech = client.speak(text, seed=7)
+        frames = await frames_of_speech(speech)
     assert cable.plugs == 2
     assert b"".join(f.pcm.tobytes() for f in frames) == expected_pcm(text, 7, 100)
     assert speech.result is not None and speech.result.complete
@@ -458,29 +417,23 @@ async def test_a_connection_that_breaks_costs_nothing(server: Running, after: in
 
 async def test_text_sent_while_the_connection_breaks_arrives_once(server: Running) -> None:
     words = [f"word{i}" for i in range(60)]
-    cable = Cable(server.url)
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    async with listener, anyio.create_task_group() as tasks:
-        tasks.start_soon(listener.serve, cable.plug)
-        port = listener.extra(SocketAttribute.local_port)
-        async with DuplexClient(f"127.0.0.1:{port}") as client:
-            context = await client.open_context()
-            heard: list[str] = []
+    async with Cable.to(server.url) as cable, DuplexClient(cable.url) as client:
+        context = await client.open_context()
+        heard: list[str] = []
 
-            async def write() -> None:
-                for i, word in enumerate(words):
-                    if i % 20 == 10:
-                        cable.cut()
-                    await context.append(word + " ")
-                    await anyio.lowlevel.checkpoint()
-                await context.end()
+        async def write() -> None:
+            for i, word in enumerate(words):
+                if i % 20 == 10:
+                    cable.cut()
+                await context.append(word + " ")
+                await anyio.lowlevel.checkpoint()
+            await context.end()
 
-            async with anyio.create_task_group() as writing:
-                writing.start_soon(write)
-                async for event in context.events():
-                    if isinstance(event, Marks):
-                        heard += [word.text for word in event.words]
-        tasks.cancel_scope.cancel()
+        async with anyio.create_task_group() as writing:
+            writing.start_soon(write)
+            async for event in context.events():
+                if isinstance(event, Marks):
+                    heard += [word.text for word in event.words]
     assert cable.plugs > 1
     assert heard == words
 

@@ -1,0 +1,71 @@
+// The text as it is read to you: its words light up as they are heard.
+
+/** Character offsets are those of marks: code points of all that was appended to the context. */
+export class Reading {
+  #element;
+  #tail;
+  #chars;
+  #start;
+  #cut;
+  #words;
+  #next;
+
+  constructor(element) {
+    this.#element = element;
+    this.clear();
+  }
+
+  /** Empty; the text that follows begins at character `start` of its context. */
+  clear(start = 0) {
+    this.#chars = [];
+    this.#start = this.#cut = start;
+    this.#words = [];
+    this.#next = 0;
+    this.#tail = document.createTextNode("");
+    this.#element.replaceChildren(this.#tail);
+  }
+
+  /** Where the next text begins. */
+  get end() {
+    return this.#start + this.#chars.length;
+  }
+
+  append(text) {
+    this.#chars.push(...text); // a string's iterator gives code points
+    this.#tail.appendData(text);
+  }
+
+  /** Words come in their order, before they have been heard whole. */
+  mark({ start_char, end_char, start_ms, end_ms }) {
+    const before = this.#take(start_char);
+    const span = document.createElement("span");
+    span.textContent = this.#take(end_char);
+    this.#tail.before(before, span);
+    this.#words.push({ span, start_ms, end_ms });
+  }
+
+  /** Light what has been heard after `ms` of the context's audio. */
+  light(ms) {
+    for (let word; (word = this.#words[this.#next]) && word.end_ms <= ms; this.#next += 1) {
+      word.span.className = "heard";
+    }
+    const word = this.#words[this.#next];
+    if (word && word.start_ms <= ms && word.span.className !== "now") {
+      word.span.className = "now";
+      word.span.scrollIntoView({ block: "nearest" });
+    }
+  }
+
+  /** Nothing is being said any more. */
+  rest() {
+    for (const { span } of this.#words) span.classList.remove("now");
+  }
+
+  /** The text up to this character, which leaves the tail. */
+  #take(end) {
+    const taken = this.#chars.slice(this.#cut - this.#start, end - this.#start).join("");
+    this.#cut = Math.max(this.#cut, end);
+    this.#tail.deleteData(0, taken.length);
+    return taken;
+  }
+}
