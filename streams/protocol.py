@@ -62,7 +62,6 @@ from omni_speak.streams.messages import (
     TextAppend,
     TextEnd,
     TextFlush,
-    Word,
 )
 from omni_speak.streams.segmenter import Segment, Segmenter
 from omni_speak.streams.speaking import SpokenFrame, SpokenWord, new_segmenter, settle
@@ -520,13 +519,7 @@ class Session:
             context=context.name,
             epoch=context.epoch,
             words=tuple(
-                Word(
-                    text=context.text[word.start_char : word.end_char],
-                    start_char=word.start_char,
-                    end_char=word.end_char,
-                    start_ms=self._ms(context.epoch_start + word.start),
-                    end_ms=self._ms(context.epoch_start + word.end),
-                )
+                word.told(context.text, self._info.sample_rate, context.epoch_start)
                 for word in words
             ),
             measured=True,

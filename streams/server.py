@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
@@ -58,7 +58,7 @@ def engine_factory(**config: Any) -> EngineFactory:
     return make
 
 
-DIALECTS: dict[str, list[Route] | list[WebSocketRoute]] = {
+DIALECTS: dict[str, Sequence[BaseRoute]] = {
     "openai": openai_speech.ROUTES,
     "elevenlabs": elevenlabs.ROUTES,
     "cartesia": cartesia.ROUTES,

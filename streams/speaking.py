@@ -38,6 +38,7 @@ from omni_speak.runtime.request import (
     SpeechResult,
     check_request,
 )
+from omni_speak.streams.messages import Word
 from omni_speak.streams.segmenter import Segment, Segmenter
 
 MAX_TEXT_CHARS = 20_000
@@ -123,6 +124,16 @@ class SpokenWord:
     end_char: int
     start: float
     end: float
+
+    def told(self, text: str, rate: int, at: int = 0) -> Word:
+        """With its text, in milliseconds of audio that had `at` samples before this text's."""
+        return Word(
+            text=text[self.start_char : self.end_char],
+            start_char=self.start_char,
+            end_char=self.end_char,
+            start_ms=round((at + self.start) * 1000 / rate, 1),
+            end_ms=round((at + self.end) * 1000 / rate, 1),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,8 +1,8 @@
-"""ElevenLabs' text-to-speech over a websocket: many contexts, or one.
+"""ElevenLabs' text-to-speech: a websocket of many contexts, or of one, and the plain HTTP calls.
 
-Texts get a space between them where they have none. `close_context` lets what was sent be spoken;
-`isFinal` follows. Of the voice settings `speed` is honoured; what tunes a model of theirs is taken
-without effect, and so is the name of theirs as `model_id`.
+Texts of a websocket get a space between them where they have none. `close_context` lets what was
+sent be spoken; `isFinal` follows. Of the voice settings `speed` is honoured; what tunes a model of
+theirs is taken without effect, and so is the name of theirs as `model_id`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ import json
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
-from starlette.routing import WebSocketRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from omni_speak.runtime.errors import InvalidRequest
+from omni_speak.runtime.errors import InvalidRequest, SpeechError
 from omni_speak.streams.dialect import Reply
 from omni_speak.streams.dialects.openai_speech import error_response
 from omni_speak.streams.dialects.text import Char, Foreign, Transcript, parse
-from omni_speak.streams.encoder import EncodedFormat, Encoder
+from omni_speak.streams.encoder import OPUS_RATES, EncodedFormat, Encoder
+from omni_speak.streams.http_speech import Plain, Speech, endpoint, error_json, read_body
 from omni_speak.streams.messages import (
     SAMPLE_RATES,
     AudioFormat,
@@ -41,7 +45,9 @@ from omni_speak.streams.messages import (
     TextAppend,
     TextEnd,
     TextFlush,
+    Word,
 )
+from omni_speak.streams.speaking import Engine, SpokenResult, speak_text
 from omni_speak.streams.websocket import POLICY_VIOLATION, converse
 from omni_speak.streams.wire import WireFrame
 
@@ -59,7 +65,7 @@ SINGLE = "0"
 
 
 class VoiceSettings(Foreign):
-    speed: float = 1.0
+    speed: float | None = None
     stability: float | None = None
     similarity_boost: float | None = None
     style: float | None = None
@@ -80,6 +86,24 @@ class Incoming(Foreign):
     authorization: str | None = None
 
 
+class Body(Foreign):
+    """What the HTTP calls are sent."""
+
+    text: str
+    voice_settings: VoiceSettings | None = None
+    seed: int | None = None
+    model_id: str | None = None
+    language_code: str | None = None
+    pronunciation_dictionary_locators: list[Any] | None = None
+    previous_text: str | None = None
+    next_text: str | None = None
+    previous_request_ids: list[str] | None = None
+    next_request_ids: list[str] | None = None
+    use_pvc_as_ivc: bool | None = None
+    apply_text_normalization: str | None = None
+    apply_language_text_normalization: bool | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
     """`pcm_24000`, `mp3_44100_128`, …: an encoding and a rate; a bit rate has no effect."""
@@ -92,10 +116,11 @@ class OutputFormat:
         """Raises InvalidRequest."""
         codec, _, rest = name.partition("_")
         rate = rest.partition("_")[0]
-        if codec not in _ENCODINGS or rate not in map(str, SAMPLE_RATES):
+        rates = OPUS_RATES if codec == "opus" else SAMPLE_RATES
+        if codec not in _ENCODINGS or rate not in map(str, rates):
             raise InvalidRequest(
                 f"output_format must be one of {', '.join(_ENCODINGS)}, then _ and one of "
-                f"{', '.join(map(str, SAMPLE_RATES))}; got {name[:40]!r}",
+                f"{', '.join(map(str, rates))}; got {name[:40]!r}",
                 param="output_format",
             )
         return cls(_ENCODINGS[codec], cast(SampleRate, int(rate)))
@@ -164,8 +189,7 @@ class ElevenLabsDialect:
             if not text and self._multi:  # keeps the connection alive
                 return []
             context = self._contexts[name] = _Context()
-            settings = message.voice_settings or VoiceSettings()
-            answer.append(ContextOpen(context=name, speed=settings.speed))
+            answer.append(ContextOpen(context=name, speed=_speed(message.voice_settings)))
         if text.strip():
             piece = context.transcript.append(text, separate=True)
             answer.append(TextAppend(context=name, text=piece))
@@ -266,6 +290,10 @@ async def _speak(websocket: WebSocket, *, multi: bool) -> None:
     await converse(websocket, dialect, name="elevenlabs", idle_s=idle_s)
 
 
+def _speed(settings: VoiceSettings | None) -> float:
+    return 1.0 if settings is None or settings.speed is None else settings.speed
+
+
 def _seconds(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 180:
         raise InvalidRequest(
@@ -282,7 +310,80 @@ async def stream_input(websocket: WebSocket) -> None:
     await _speak(websocket, multi=False)
 
 
-ROUTES = [
+# -- plain HTTP --------------------------------------------------------------------------------
+
+
+class _Timed:
+    """JSON objects with audio and when each character is heard, see `Shape`: one a line as they
+    are made, or where `whole` a single one."""
+
+    def __init__(self, text: str, *, whole: bool) -> None:
+        self.media_type = "application/json"
+        self._transcript = Transcript()
+        self._transcript.append(text, separate=False)
+        self._whole = whole
+        self._audio = b""
+        self._chars: list[Char] = []
+
+    def block(self, audio: bytes, words: Sequence[Word]) -> bytes:
+        self._audio += audio
+        self._chars += self._transcript.chars(words)
+        return b"" if self._whole else self._told()
+
+    def end(self, audio: bytes, result: SpokenResult) -> bytes:
+        self._audio += audio
+        self._chars += self._transcript.rest()
+        return self._told()
+
+    def _told(self) -> bytes:
+        if not self._audio and not self._chars:
+            return b""
+        audio, self._audio = self._audio, b""
+        chars, self._chars = self._chars, []
+        alignment = chars and {
+            "characters": [char.text for char in chars],
+            "character_start_times_seconds": [round(char.start_ms / 1000, 3) for char in chars],
+            "character_end_times_seconds": [round(char.end_ms / 1000, 3) for char in chars],
+        }
+        told = {
+            "audio_base64": b64encode(audio).decode(),
+            "alignment": alignment or None,
+            "normalized_alignment": alignment or None,
+        }
+        return json.dumps(told).encode() + b"\n"
+
+
+async def _ask(request: Request, engine: Engine, *, timed: bool, whole: bool) -> Speech:
+    body = await read_body(request, Body)
+    format = OutputFormat.named(request.query_params.get("output_format", DEFAULT_FORMAT))
+    stream = speak_text(
+        engine,
+        body.text,
+        voice=request.path_params["voice"],
+        speed=_speed(body.voice_settings),
+        seed=body.seed,
+    )
+    encoding, rate = format.encoding, format.rate
+    shape = _Timed(body.text, whole=whole) if timed else Plain(encoding, rate)
+    return Speech(body.text, stream, encoding, rate, shape, whole)
+
+
+def _error_response(error: SpeechError) -> Response:
+    told = {"status": error.code, "message": error.message, "param": error.param}
+    return error_json(error, {"detail": told})
+
+
+def _post(path: str, *, timed: bool = False, whole: bool = False) -> Route:
+    ask = partial(_ask, timed=timed, whole=whole)
+    answer = endpoint(ask, _error_response, name="elevenlabs")
+    return Route(f"/v1/text-to-speech/{{voice}}{path}", answer, methods=["POST"])
+
+
+ROUTES: list[BaseRoute] = [
     WebSocketRoute("/v1/text-to-speech/{voice}/multi-stream-input", multi_stream_input),
     WebSocketRoute("/v1/text-to-speech/{voice}/stream-input", stream_input),
+    _post(""),
+    _post("/stream"),
+    _post("/with-timestamps", timed=True, whole=True),
+    _post("/stream/with-timestamps", timed=True),
 ]

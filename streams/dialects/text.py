@@ -19,7 +19,7 @@ class Foreign(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
-M = TypeVar("M", bound=Foreign)
+M = TypeVar("M", bound=BaseModel)
 
 
 def parse(kind: type[M], data: str | bytes) -> M:
@@ -31,12 +31,12 @@ def parse(kind: type[M], data: str | bytes) -> M:
     except ValidationError as error:
         first: Any = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
-        raise Refused("invalid_json", f"the message is not JSON: {first['msg']}")
-    param = ".".join(str(part)[:64] for part in first["loc"])
+        raise Refused("invalid_json", f"this is not JSON: {first['msg']}")
+    param = ".".join(str(part)[:64] for part in first["loc"]) or None
     if first["type"] == "extra_forbidden":
         known = ", ".join(kind.model_fields)
         raise Refused("unknown_field", f"no field {param!r}; there are: {known}", param=param)
-    raise Refused("invalid_message", f"{param or 'the message'}: {first['msg']}", param=param)
+    raise Refused("invalid_message", f"{param or 'it'}: {first['msg']}", param=param)
 
 
 @dataclass(frozen=True, slots=True)

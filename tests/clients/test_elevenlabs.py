@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
+from omni_speak.runtime.request import SpeechRequest
 from omni_speak.streams.access import self_signed
 from tests.clients.conftest import Running, run_client
-from tests.streams.conftest import serving
+from tests.streams.conftest import native_audio, serving
 from tests.streams.fake_engine import SAMPLES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.clients]
@@ -21,6 +23,23 @@ async def test_livekit_speaks_in_two_contexts_at_once(server: Running) -> None:
     texts = ["Hello there my friend.", "Another one speaks meanwhile."] * 2
     assert [said["words"] for said in heard["said"]] == [text.split() for text in texts]
     assert not server.engine.running
+
+
+async def test_the_sdk_hears_plain_calls_with_and_without_timestamps(server: Running) -> None:
+    text = "Hello there. Good day."
+    heard = await run_client("sdk", "elevenlabs_http.py", server)
+    pcm = await native_audio(server, SpeechRequest(text=text, voice="Ada", seed=7))
+    sha = hashlib.sha256(pcm).hexdigest()
+    for call in ("pcm_24000", "stream", "timed", "stream_timed"):
+        assert heard[call]["sha"] == sha
+    assert heard["timed"]["characters"] == heard["stream_timed"]["characters"] == text
+    assert heard["chunks"] == 4 and heard["in_order"] and heard["end"] <= 4 * 0.08
+    assert heard["mp3_44100_128"]["head"].startswith("ff")
+    assert bytes.fromhex(heard["opus_48000_64"]["head"]) == b"OggS"
+    assert bytes.fromhex(heard["wav_24000"]["head"]) == b"RIFF"
+    assert heard["ulaw_8000"]["bytes"] == 4 * SAMPLES // 3
+    assert heard["voice"] == [404, "unknown_voice"]
+    assert heard["text"] == [400, "nothing_to_say"]
 
 
 async def test_the_sdk_streams_text_over_tls(tmp_path: Path) -> None:

@@ -33,6 +33,6 @@ async def test_the_sdk_hears_every_format_and_both_streams(server: Running) -> N
 
 async def test_the_sdk_reads_our_errors(server: Running) -> None:
     heard = await run_client("sdk", "openai_sdk.py", server)
-    assert heard["voice"] == [400, "unknown_voice"]
+    assert heard["voice"] == [404, "unknown_voice"]
     assert heard["model"] == [404, "model_not_found"]
     assert heard["text"] == [400, "nothing_to_say"]

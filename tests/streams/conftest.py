@@ -12,8 +12,22 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from websockets.asyncio.client import connect
 
+from omni_speak.runtime.request import SpeechRequest
+from omni_speak.streams.messages import (
+    SERVER_MESSAGE,
+    AudioFormat,
+    ContextDone,
+    ContextOpen,
+    ErrorEvent,
+    SampleRate,
+    SessionOpen,
+    TextAppend,
+    TextEnd,
+)
 from omni_speak.streams.server import serve
+from omni_speak.streams.wire import decode
 from tests.streams.fake_engine import FakeEngine
 
 
@@ -68,3 +82,38 @@ async def serving(
 async def server() -> AsyncIterator[Running]:
     async with serving() as running:
         yield running
+
+
+async def native_audio(
+    server: Running,
+    request: SpeechRequest,
+    format: AudioFormat = "pcm_s16le",
+    rate: SampleRate = 24_000,
+) -> bytes:
+    """What our own protocol says, bytes of `format`, when asked for the same."""
+    messages = (
+        SessionOpen(format=format, sample_rate=rate),
+        ContextOpen(
+            context="a",
+            voice=request.voice,
+            speed=request.speed,
+            seed=request.seed,
+            max_lead_ms=None,
+        ),
+        TextAppend(context="a", text=request.text),
+        TextEnd(context="a"),
+    )
+    audio = b""
+    async with connect(server.websocket_url, proxy=None) as socket:
+        for message in messages:
+            await socket.send(message.model_dump_json())
+        with anyio.fail_after(10):
+            async for data in socket:
+                if isinstance(data, bytes):
+                    audio += decode(data).payload
+                    continue
+                event = SERVER_MESSAGE.validate_json(data)
+                assert not isinstance(event, ErrorEvent), event
+                if isinstance(event, ContextDone):
+                    break
+    return audio

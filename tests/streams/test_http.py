@@ -25,8 +25,9 @@ SPEECH = "/v1/audio/speech"
 
 
 async def post(server: Running, **body: Any) -> httpx.Response:
+    asked = {"input": "Hello there.", "response_format": "wav"} | body
     async with server.http() as http:
-        return await http.post(SPEECH, json={"input": "Hello there."} | body)
+        return await http.post(SPEECH, json=asked)
 
 
 def expected_pcm(text: str, seed: int, frames: int) -> bytes:
@@ -55,6 +56,14 @@ async def test_wav_has_one_header_first_and_nothing_after_the_samples(server: Ru
     assert (len(pcm), rate) == (2 * SAMPLES, 24_000)
 
 
+async def test_mp3_is_what_comes_unasked(server: Running) -> None:
+    async with server.http() as http:
+        response = await http.post(SPEECH, json={"input": "One two three."})
+    assert response.headers["content-type"] == "audio/mpeg"
+    pcm, rate = soundfile.read(io.BytesIO(response.content), dtype="float32")
+    assert rate == 24_000 and len(pcm) >= 3 * SAMPLES
+
+
 async def test_the_seed_is_told_and_speaks_the_same_again(server: Running) -> None:
     first = await post(server)
     again = await post(server, seed=int(first.headers["x-seed"]))
@@ -73,8 +82,8 @@ async def test_the_seed_is_told_and_speaks_the_same_again(server: Running) -> No
         ({"input": "\u200b"}, 400, "nothing_to_say", "input"),
         ({"input": 5}, 400, "invalid_request", "input"),
         ({"input": "a" * 20_001}, 400, "text_too_long", "input"),
-        ({"voice": "zoe"}, 400, "unknown_voice", "voice"),
-        ({"voice": ""}, 400, "unknown_voice", "voice"),
+        ({"voice": "zoe"}, 404, "unknown_voice", "voice"),
+        ({"voice": ""}, 404, "unknown_voice", "voice"),
         ({"speed": 9}, 400, "invalid_request", "speed"),
         ({"speed": "1"}, 400, "invalid_request", "speed"),
         ({"seed": 1.5}, 400, "invalid_request", "seed"),
@@ -150,7 +159,7 @@ async def test_a_client_that_does_not_read_holds_the_engine_and_is_given_up() ->
     async with (
         serving(send_timeout=0.2) as server,
         server.http() as http,
-        http.stream("POST", SPEECH, json={"input": "#endless"}),
+        http.stream("POST", SPEECH, json={"input": "#endless", "response_format": "pcm"}),
     ):
         with anyio.fail_after(5):
             while server.engine.running:
