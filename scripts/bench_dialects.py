@@ -158,6 +158,24 @@ async def realtime(socket: str) -> AsyncIterator[Speak]:
         yield speak
 
 
+@asynccontextmanager
+async def speech_stream(socket: str) -> AsyncIterator[Speak]:
+    """vLLM-Omni's speech websocket."""
+    async with dial(socket, "/v1/audio/speech/stream") as connection:
+        await tell(connection, type="session.config", response_format="pcm", stream_audio=True)
+
+        async def speak(text: str) -> AsyncIterator[bytes]:
+            await tell(connection, type="input.text", text=text)
+            await tell(connection, type="input.done")
+            async for data in connection:
+                if isinstance(data, bytes):
+                    yield data
+                elif json.loads(data)["type"] == "session.done":
+                    return
+
+        yield speak
+
+
 CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[Speak]]] = {
     "native": native,
     "openai": openai("audio"),
@@ -166,6 +184,7 @@ CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[Speak]]] = {
     "cartesia": cartesia,
     "deepgram": deepgram,
     "vllm-omni": realtime,
+    "vllm-stream": speech_stream,
 }
 
 

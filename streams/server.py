@@ -35,6 +35,7 @@ from omni_speak.streams.dialects import (
     elevenlabs,
     openai_speech,
     vllm_omni_realtime,
+    vllm_omni_stream,
 )
 from omni_speak.streams.dialects.native import SUBPROTOCOL, NativeDialect
 from omni_speak.streams.dialects.openai_speech import error_response, openai_error
@@ -63,7 +64,7 @@ DIALECTS: dict[str, Sequence[BaseRoute]] = {
     "elevenlabs": elevenlabs.ROUTES,
     "cartesia": cartesia.ROUTES,
     "deepgram": deepgram.ROUTES,
-    "vllm-omni": vllm_omni_realtime.ROUTES,
+    "vllm-omni": [*vllm_omni_realtime.ROUTES, *vllm_omni_stream.ROUTES],
 }
 
 
