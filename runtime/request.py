@@ -70,7 +70,8 @@ class EngineInfo:
 
     `sample_rate` Hz, `frame_rate` Hz, `samples_per_frame` = sample_rate / frame_rate,
     `codebooks` per frame of `codebook_size` entries, `max_text_chars` per request.
-    With `open_text` a text may go on while it is spoken.
+    With `open_text` a text may go on while it is spoken. `languages`: the names, and codes, that a
+    request may call its language by.
     """
 
     model: str
@@ -84,6 +85,7 @@ class EngineInfo:
     max_text_chars: int
     speed_range: tuple[float, float]
     open_text: bool = False
+    languages: tuple[str, ...] = ()
 
 
 def check_request(request: SpeechRequest, info: EngineInfo) -> SpeechRequest:

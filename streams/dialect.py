@@ -1,14 +1,17 @@
 """The seam between a session and what its client speaks.
 
-A dialect is a pure translator, one object per connection: bytes and text of a websocket on one
-side, the typed messages of `messages.py` on the other. It does no I/O, starts no task and keeps no
-time; `DuplexSession` runs it:
+A dialect is a pure translator, one object per session: bytes and text of a websocket on one side,
+the typed messages of `messages.py` on the other. It does no I/O, starts no task and keeps no time;
+`DuplexSession` runs it:
 
     socket ─▶ dialect.receive ─▶ Session.handle ─▶ … ─▶ Send(event) ─▶ dialect.send ─▶ socket
 
 `open` is called once, first. Everything a dialect gets to `send` comes in order, from one task.
 Messages from `open` and `receive` are handled in order before the next is received, and each is
 refused or accepted by itself: a refusal comes back to `send` as an ErrorEvent naming its context.
+
+A resumable session keeps its dialect when its connection changes. What the last connection missed
+is given to `send` again, which must then say the same.
 """
 
 from __future__ import annotations

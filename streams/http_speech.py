@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import anyio
@@ -66,7 +66,7 @@ class Shape(Protocol):
 @dataclass(frozen=True, slots=True)
 class Speech:
     """`text` is spoken by `stream`, encoded as `format` at `rate` Hz. `whole`: nothing is sent
-    until all of it is there, and its length is told."""
+    until all of it is there, and its length is told; until then `shape` may add `headers`."""
 
     text: str
     stream: TextStream
@@ -74,6 +74,7 @@ class Speech:
     rate: int
     shape: Shape
     whole: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 class Plain:
@@ -271,6 +272,7 @@ class SpeechResponse(Response):
             "x-seed": str(self._speech.stream.seed),
             "x-sample-rate": str(self._speech.rate),
             "cache-control": "no-store",
+            **self._speech.headers,
             **extra,
         }
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]

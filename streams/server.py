@@ -30,7 +30,14 @@ from starlette.websockets import WebSocket
 
 from omni_speak.runtime.errors import SpeechError
 from omni_speak.streams.access import Access, Policy
-from omni_speak.streams.dialects import cartesia, deepgram, elevenlabs, openai_speech
+from omni_speak.streams.dialects import (
+    cartesia,
+    deepgram,
+    elevenlabs,
+    openai_speech,
+    vllm_omni_realtime,
+    vllm_omni_stream,
+)
 from omni_speak.streams.dialects.native import SUBPROTOCOL, NativeDialect
 from omni_speak.streams.dialects.openai_speech import error_response, openai_error
 from omni_speak.streams.messages import Limits
@@ -66,6 +73,7 @@ DIALECTS: dict[str, Sequence[BaseRoute]] = {
     "elevenlabs": elevenlabs.ROUTES,
     "cartesia": cartesia.ROUTES,
     "deepgram": deepgram.ROUTES,
+    "vllm-omni": [*vllm_omni_realtime.ROUTES, *vllm_omni_stream.ROUTES],
 }
 
 

@@ -128,7 +128,6 @@ class _Link:
     is set when it is no longer the session's, `over` when nobody will use it any more."""
 
     socket: Socket
-    dialect: Dialect
     greeting: SessionOpened | None = None
     seq: int | None = None
     dropped: bool = False
@@ -199,6 +198,7 @@ class DuplexSession:
     ) -> None:
         self.id = uuid.uuid4().hex
         self._engine = engine
+        self._dialect = dialect
         self._limits = limits
         self._drain = drain
         self._sessions = Sessions() if sessions is None else sessions
@@ -212,7 +212,7 @@ class DuplexSession:
             clock=clock,
         )
         self._journal = Journal(limits.journal_bytes)
-        self._link: _Link | None = _Link(socket, dialect)
+        self._link: _Link | None = _Link(socket)
         self._told = 0
         """What of the journal the last connection was told, when there is none."""
         self._given: anyio.Event | None = None
@@ -239,12 +239,13 @@ class DuplexSession:
 
     # -- connections ---------------------------------------------------------------------------
 
-    async def attach(self, socket: Socket, dialect: Dialect, resume: Resume) -> anyio.Event:
-        """Go on over this connection; the event is set when it is not used any more. One that was
-        in use is told and closed. Raises Refused."""
+    async def attach(self, socket: Socket, resume: Resume) -> anyio.Event:
+        """Go on over this connection, in the dialect that knows what was said so far; the event is
+        set when the connection is not used any more. One that was in use is told and closed.
+        Raises Refused."""
         greeting = self._session.resume(resume.token)
         self._journal.replay(resume.seq)
-        link = _Link(socket, dialect, greeting, resume.seq)
+        link = _Link(socket, greeting, resume.seq)
         before, self._link = self._link, link
         self._linked.set()
         self._linked = anyio.Event()
@@ -260,7 +261,7 @@ class DuplexSession:
         event = ErrorEvent(code="taken_over", message=text, fatal=True)
         try:
             with anyio.move_on_after(CLOSE_TIMEOUT_S), suppress(Disconnected):
-                for data in link.dialect.send(event):
+                for data in self._dialect.send(event):
                     if not isinstance(data, Close):
                         await link.socket.send(data)
                 await link.socket.close(TAKEN_OVER, text)
@@ -273,7 +274,7 @@ class DuplexSession:
         """Returns when no connection is left, nor expected."""
         link = self._link
         assert link is not None
-        for message in link.dialect.open():
+        for message in self._dialect.open():
             await self._take(link, message)
         while (link := self._link) is not None:
             clean = await self._listen(link)
@@ -307,7 +308,7 @@ class DuplexSession:
     async def _receive(self, link: _Link, data: str | bytes) -> None:
         self._session.received += 1
         try:
-            messages = link.dialect.receive(data)
+            messages = self._dialect.receive(data)
         except InvalidRequest as error:
             await self._carry_out(self._session.refuse(error))
             return
@@ -330,7 +331,7 @@ class DuplexSession:
         """The connection goes to the session it resumes, and this one ends."""
         try:
             other = self._sessions.find(resume.session)
-            self._given = await other.attach(link.socket, link.dialect, resume)
+            self._given = await other.attach(link.socket, resume)
         except InvalidRequest as error:
             await self._carry_out(self._session.refuse(error))
 
@@ -380,7 +381,7 @@ class DuplexSession:
             case Reply():
                 messages = [told.data]
             case _:
-                messages = link.dialect.send(told)
+                messages = self._dialect.send(told)
         for message in messages:
             if isinstance(message, Close):
                 await link.socket.close(message.code, message.reason)

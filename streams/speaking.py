@@ -343,8 +343,9 @@ def speak_text(
     speed: float = 1.0,
     seed: int | None = None,
     temperature: float | None = None,
+    max_frames: int | None = None,
 ) -> TextStream:
-    """Speak all of `text`.
+    """Speak all of `text`; `max_frames` bounds each of its requests.
 
     Raises InvalidRequest (UnknownVoice, TextTooLong) at once; iteration raises NothingToSay if no
     segment holds anything speakable, and what the engine raises.
@@ -356,7 +357,14 @@ def speak_text(
         )
     request = settle(
         engine.info,
-        SpeechRequest(text="", voice=voice, speed=speed, seed=seed, temperature=temperature),
+        SpeechRequest(
+            text="",
+            voice=voice,
+            speed=speed,
+            seed=seed,
+            temperature=temperature,
+            max_frames=max_frames,
+        ),
     )
     segmenter = new_segmenter(engine.info)
     segments = [*segmenter.push(text), *segmenter.flush()]

@@ -74,6 +74,7 @@ class WrenFront:
             max_text_chars=MAX_TEXT_CHARS,
             speed_range=SPEED_RANGE,
             open_text=True,
+            languages=("English", "en"),
         )
 
     def prepare(self, request: SpeechRequest) -> Prompt:

@@ -1,7 +1,11 @@
-"""OpenAI's speech endpoint: POST /v1/audio/speech, the lists beside it, and its shape of errors."""
+"""OpenAI's speech endpoint: POST /v1/audio/speech, the lists beside it, and its shape of errors.
+
+It takes vLLM-Omni's fields, too. What they ask for is done, or refused.
+"""
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -11,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from omni_speak.runtime.errors import ModelNotFound, SpeechError
+from omni_speak.runtime.errors import InvalidRequest, ModelNotFound, SpeechError
 from omni_speak.runtime.request import MAX_SEED, EngineInfo
-from omni_speak.streams.encoder import EncodedFormat
+from omni_speak.streams.encoder import OPUS_RATES, EncodedFormat
 from omni_speak.streams.http_speech import (
     Plain,
     Shape,
@@ -25,7 +29,7 @@ from omni_speak.streams.http_speech import (
     server_sent,
     status_of,
 )
-from omni_speak.streams.messages import Word
+from omni_speak.streams.messages import SampleRate, Word
 from omni_speak.streams.service import service_of
 from omni_speak.streams.speaking import Engine, SpokenResult, speak_text
 
@@ -33,7 +37,8 @@ HOSTED_VOICES = (
     *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
     *("marin", "nova", "onyx", "sage", "shimmer", "verse"),
 )
-_ENCODINGS: dict[str, EncodedFormat] = {
+MAX_HEADER_BYTES = 4096
+ENCODINGS: dict[str, EncodedFormat] = {
     "mp3": "mp3",
     "opus": "ogg_opus",
     "aac": "aac",
@@ -48,8 +53,9 @@ class VoiceId(BaseModel):
 
 
 class SpeechBody(BaseModel):
-    """OpenAI's fields, those we honour. `stream` false waits for the whole and then tells its
-    length; true sends audio as it is made."""
+    """OpenAI's fields, then vLLM-Omni's. Audio is sent as it is made; `stream` false waits for the
+    whole and then tells its length, true alone means events. `max_new_tokens` counts frames. Every
+    first chunk is one frame."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -57,19 +63,32 @@ class SpeechBody(BaseModel):
     model: str | None = None
     voice: str | VoiceId | None = None
     response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = "mp3"
-    stream_format: Literal["audio", "sse"] = "audio"
+    stream_format: Literal["audio", "sse"] | None = None
     speed: float = Field(1.0, allow_inf_nan=False)
     seed: int | None = Field(None, ge=0, le=MAX_SEED)
     temperature: float | None = Field(None, ge=0.0, le=2.0)
-    stream: bool = True
+    stream: bool | None = None
+    sample_rate: SampleRate | None = None
+    language: str | None = None
+    max_new_tokens: int | None = Field(None, ge=1, le=1_000_000)
+    initial_codec_chunk_frames: Literal[1] | None = None
+    word_timestamps: bool = False
+    extra_params: dict[str, Any] | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.stream_format != "sse" and (
+            self.stream is False or (self.stream is None and self.word_timestamps)
+        )
+
+    @property
+    def events(self) -> bool:
+        return self.stream_format == "sse" or (self.stream is True and self.stream_format is None)
 
 
 async def _ask(request: Request, engine: Engine) -> Speech:
     body = await read_body(request, SpeechBody)
-    if body.model is not None and body.model != engine.info.model:
-        raise ModelNotFound(
-            f"no model {body.model[:64]!r} here; there is {engine.info.model!r}", param="model"
-        )
+    _check(body, engine.info)
     stream = speak_text(
         engine,
         body.input,
@@ -77,16 +96,55 @@ async def _ask(request: Request, engine: Engine) -> Speech:
         speed=body.speed,
         seed=body.seed,
         temperature=body.temperature,
+        max_frames=body.max_new_tokens,
     )
-    rate = engine.info.sample_rate
-    format: EncodedFormat = _ENCODINGS[body.response_format]
+    rate = body.sample_rate or engine.info.sample_rate
+    format: EncodedFormat = ENCODINGS[body.response_format]
+    headers: dict[str, str] = {}
     shape: Shape = Plain(format, rate)
-    if body.stream_format == "sse":
+    if body.events:
         shape = _Events(body.input)
-    elif format == "wav" and not body.stream:
+    elif format == "wav" and body.whole:
         format, shape = "pcm_s16le", WholeWav(rate)
-    whole = not body.stream and body.stream_format == "audio"
-    return Speech(body.input, stream, format, rate, shape, whole)
+    if body.word_timestamps:
+        shape = _WithWords(shape, headers)
+    return Speech(body.input, stream, format, rate, shape, body.whole, headers)
+
+
+def _check(body: SpeechBody, info: EngineInfo) -> None:
+    """Raises InvalidRequest or ModelNotFound for what the fields' types do not tell."""
+    check_model(body.model, info)
+    check_language(body.language, info)
+    if body.extra_params:
+        raise InvalidRequest(
+            "extra_params must be empty: this model has none; seed and temperature stand beside it",
+            param="extra_params",
+        )
+    if body.word_timestamps and not body.whole:
+        raise InvalidRequest(
+            "word_timestamps needs stream false; WS /v1/audio/speech/stream tells them while it "
+            "speaks",
+            param="word_timestamps",
+        )
+    format, rate = body.response_format, body.sample_rate or info.sample_rate
+    if format == "opus" and rate not in OPUS_RATES:
+        raise InvalidRequest(
+            f"the sample rate of opus must be one of {', '.join(map(str, OPUS_RATES))}",
+            param="sample_rate",
+        )
+
+
+def check_model(model: str | None, info: EngineInfo) -> None:
+    """Raises ModelNotFound."""
+    if model is not None and model != info.model:
+        raise ModelNotFound(f"no model {model[:64]!r} here; there is {info.model!r}", param="model")
+
+
+def check_language(language: str | None, info: EngineInfo) -> None:
+    """Raises InvalidRequest."""
+    known = ("Auto", *info.languages)
+    if language is not None and language.casefold() not in map(str.casefold, known):
+        raise InvalidRequest(f"language must be one of {', '.join(known)}", param="language")
 
 
 def _voice(body: SpeechBody, info: EngineInfo) -> str | None:
@@ -116,6 +174,38 @@ class _Events:
         usage = {"input_tokens": sent, "output_tokens": made, "total_tokens": sent + made}
         done = server_sent({"type": "speech.audio.done", "usage": usage})
         return self.block(audio, ()) + done
+
+
+class _WithWords:
+    """Another shape, and the times of the words in a header; see `Shape`."""
+
+    def __init__(self, shape: Shape, headers: dict[str, str]) -> None:
+        self.media_type = shape.media_type
+        self._shape = shape
+        self._headers = headers
+        self._words: list[dict[str, Any]] = []
+
+    def block(self, audio: bytes, words: Sequence[Word]) -> bytes:
+        self._words += [word_timestamp(word) for word in words]
+        return self._shape.block(audio, words)
+
+    def end(self, audio: bytes, result: SpokenResult) -> bytes:
+        told = json.dumps(self._words)
+        if len(told) <= MAX_HEADER_BYTES:
+            self._headers["x-word-timestamps"] = told
+        else:
+            self._headers["x-word-timestamps-omitted"] = (
+                f"oversize; bytes={len(told)}; limit={MAX_HEADER_BYTES}"
+            )
+        return self._shape.end(audio, result)
+
+
+def word_timestamp(word: Word) -> dict[str, Any]:
+    return {
+        "word": word.text,
+        "start_ms": round(word.start_ms),
+        "end_ms": round(word.end_ms),
+    }
 
 
 async def models(request: Request) -> Response:

@@ -43,6 +43,7 @@ INFO = EngineInfo(
     max_text_chars=2_000,
     speed_range=(0.5, 2.0),
     open_text=True,
+    languages=("English", "en"),
 )
 
 
@@ -168,6 +169,9 @@ class FakeStream:
                     async for frame in self._speak(segment, first):
                         yield replace(frame, index=index, pts=index * SAMPLES)
                         index += 1
+                        if index == request.max_frames:
+                            reason, self._ended, spoken = "length", True, len(self._segments)
+                            break
                     spoken += 1
                 elif self._ended:
                     break

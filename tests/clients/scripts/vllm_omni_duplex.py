@@ -1,0 +1,110 @@
+"""vllm-omni's DuplexClient: turns, a barge-in, a connection that breaks while it speaks."""
+
+import asyncio
+import importlib.util
+import json
+import sys
+
+# The package's own __init__ imports its server, which needs torch; its client does not.
+package = importlib.util.find_spec("vllm_omni")
+sys.modules["vllm_omni"] = importlib.util.module_from_spec(package)
+from vllm_omni.clients.duplex import (  # noqa: E402
+    ConnectionResumed,
+    DuplexClient,
+    DuplexProtocolError,
+    ReconnectPolicy,
+    SessionConfig,
+)
+
+url = sys.argv[1].replace("http", "ws")
+config = SessionConfig(voice="Ada")
+reconnect = ReconnectPolicy(backoff_s=(0.0, 0.01))
+
+
+def connect(**options):
+    return DuplexClient(url, model="fake", config=config, reconnect=reconnect, **options)
+
+
+async def say(client, *pieces):
+    for piece in pieces:
+        await client.send({"type": "input.text.append", "text": piece})
+    await client.commit()
+
+
+async def hear(client, response):
+    audio = b""
+    async for chunk in response.audio():
+        audio += chunk
+        await client.ack_playback(response.played_ms, response_id=response.response_id)
+    done = response.done_event.raw["response"]["status"]
+    return {"bytes": len(audio), "words": response.transcript, "status": done}
+
+
+async def turns():
+    async with connect() as client:
+        responses = client.responses()
+        heard = []
+        for pieces in (("Hello ", "there, ", "my friend."), ("Another one.",)):
+            await say(client, *pieces)
+            heard.append(await hear(client, await anext(responses)))
+        return heard
+
+
+async def barge_in():
+    async with connect() as client:
+        responses, events = client.responses(), client.events()
+        told = asyncio.ensure_future(anext(e async for e in events if "truncated" in e.type))
+        await say(client, "Say #endless")
+        response = await anext(responses)
+        await anext(response.audio())
+        await client.ack_playback(80, response_id=response.response_id)
+        await client.send({"type": "barge_in"})
+        interrupted = await told
+        cut = await hear(client, response)
+        await say(client, "Yes?")
+        again = await hear(client, await anext(responses))
+        heard = [interrupted.raw["audio_end_ms"], interrupted.raw["text_remaining"]]
+        return {"heard": heard, "cut": cut["status"], "again": again}
+
+
+async def broken():
+    async with connect() as client:
+        responses = client.responses()
+        resumed = asyncio.ensure_future(
+            anext(e async for e in client.events() if isinstance(e, ConnectionResumed))
+        )
+        await client.send({"type": "input.text.append", "text": "One two three #frames=60 four. "})
+        await client.commit(final=False)
+        response = await anext(responses)
+        chunks = response.audio()
+        size = len(await anext(chunks))
+        client._ws.transport.abort()
+        await resumed
+        await say(client, "The end.")
+        size += sum([len(chunk) async for chunk in chunks])
+        return {"bytes": size, "words": response.transcript}
+
+
+async def refused():
+    async with connect() as client:
+        await client.append_audio(b"\0\0")
+        try:
+            await anext(client.responses())
+        except DuplexProtocolError as error:
+            return error.code
+
+
+async def main():
+    print(
+        json.dumps(
+            {
+                "turns": await turns(),
+                "barge_in": await barge_in(),
+                "broken": await broken(),
+                "refused": await refused(),
+            }
+        )
+    )
+
+
+asyncio.run(main())

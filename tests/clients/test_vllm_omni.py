@@ -1,0 +1,25 @@
+"""vLLM-Omni's own client, unmodified."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clients.conftest import Running, run_client
+from tests.streams.fake_engine import SAMPLES
+
+pytestmark = [pytest.mark.anyio, pytest.mark.clients]
+
+
+async def test_the_duplex_client_talks_interrupts_and_comes_back(server: Running) -> None:
+    heard = await run_client("vllm_omni", "vllm_omni_duplex.py", server)
+    assert heard["turns"] == [
+        {"bytes": 2 * 4 * SAMPLES, "words": "Hello there, my friend.", "status": "completed"},
+        {"bytes": 2 * 2 * SAMPLES, "words": "Another one.", "status": "completed"},
+    ]
+    assert heard["barge_in"]["heard"] == [80, "Say #endless"]
+    assert heard["barge_in"]["cut"] == "cancelled"
+    assert heard["barge_in"]["again"]["words"] == "Yes?"
+    words = "One two three #frames=60 four. The end."
+    assert heard["broken"] == {"bytes": 2 * (60 + 2) * SAMPLES, "words": words}
+    assert heard["refused"] == "invalid_message"
+    assert not server.engine.running
