@@ -3,6 +3,7 @@
 const SECONDS_SEEN = 9;
 const PLAYHEAD_AT = 0.45; // of the width
 const MAX_EARLY_S = 2.2;
+const MAX_LATE_S = 0.3; // as much as is drawn
 const FONT = "12px system-ui, sans-serif";
 
 export class Clock {
@@ -23,6 +24,11 @@ export class Clock {
     this.#frames.push({ start, length, early });
   }
 
+  /** What lies behind this moment will not be heard. */
+  cut(seconds) {
+    this.#frames = this.#frames.filter(({ start }) => start < seconds);
+  }
+
   /** With the playhead at `heard` seconds. */
   draw(heard) {
     const { clientWidth: width, clientHeight: height } = this.#canvas;
@@ -40,22 +46,22 @@ export class Clock {
     const playhead = Math.round(width * PLAYHEAD_AT);
     const x = (seconds) => playhead + ((seconds - heard) * width) / SECONDS_SEEN;
 
+    context.textAlign = "right";
     context.fillStyle = colour("quiet");
     context.strokeStyle = colour("line");
     for (const [early, label] of [[0, "just in time"], [1, "1 s early"], [2, "2 s early"]]) {
       const y = Math.round(due - early * perSecond) + 0.5;
       line(context, 0, y, width, y);
-      context.fillText(label, 0, y - 5);
+      context.fillText(label, width, y - 5);
     }
 
     this.#frames = this.#frames.filter(({ start }) => start > heard - SECONDS_SEEN);
     for (const { start, length, early } of this.#frames) {
-      const left = x(start);
-      const right = x(start + length);
-      const bar = Math.max(2, Math.min(Math.abs(early), MAX_EARLY_S) * perSecond);
+      const wide = Math.max(1, x(start + length) - x(start) - 1.5);
+      const high = Math.max(2, Math.min(Math.abs(early), early < 0 ? MAX_LATE_S : MAX_EARLY_S) * perSecond);
       context.fillStyle = colour(early < 0 ? "late" : start + length <= heard ? "accent" : "accent-soft");
       context.beginPath();
-      context.roundRect(left, early < 0 ? due : due - bar, Math.max(1, right - left - 1.5), early < 0 ? Math.min(bar, 14) : bar, 1.5);
+      context.roundRect(x(start), early < 0 ? due : due - high, wide, high, 1.5);
       context.fill();
     }
 

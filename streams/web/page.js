@@ -240,8 +240,10 @@ function showHeard({ text_spoken, text_remaining, heard_ms, heard_by }) {
   element("text-spoken").textContent = text_spoken;
   element("text-remaining").textContent = text_remaining + speech.unsent.join("");
   element("heard-how").textContent = `${(heard_ms / 1000).toFixed(2)} s, ${how[heard_by]}.`;
+  clock.cut(heard_ms / 1000);
   element("go-on").disabled = element("text-remaining").textContent.trim() === "";
   show("interrupted");
+  draw();
 }
 
 function notice(text) {

@@ -37,10 +37,14 @@ export class Reading {
 
   /** Words come in their order, before they have been heard whole. */
   mark({ start_char, end_char, start_ms, end_ms }) {
-    const before = this.#take(start_char);
+    // What stands at the word without a space lights up with it: quotes, commas, full stops.
+    const gap = this.#take(start_char);
+    const opening = gap.match(/\S*$/u)[0];
+    const word = this.#take(end_char);
+    const closing = this.#take(end_char + [...this.#tail.data.match(/^[^\s\p{L}\p{N}]*/u)[0]].length);
     const span = document.createElement("span");
-    span.textContent = this.#take(end_char);
-    this.#tail.before(before, span);
+    span.textContent = opening + word + closing;
+    this.#tail.before(gap.slice(0, gap.length - opening.length), span);
     this.#words.push({ span, start_ms, end_ms });
   }
 
