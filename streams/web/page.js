@@ -164,7 +164,8 @@ function onSessionEnded(why) {
 }
 
 function onMessage(message) {
-  if (message.type === "error") notice(`${message.message}.`);
+  // Of a context that is gone it was told why.
+  if (message.type === "error" && message.code !== "unknown_context") notice(`${message.message}.`);
   if (message.context !== speech?.context) return;
   switch (message.type) {
     case "context.opened":
