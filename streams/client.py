@@ -343,7 +343,7 @@ class DuplexClient:
     ) -> Speech:
         """Speak a whole text: `async for frame in client.speak("…")`.
 
-        `max_lead_ms` None brings it as fast as it can be made, for a file.
+        `max_lead_ms` None is for a file: as fast as those whom somebody hears leave room for.
         """
         request = self._request(voice, speed, seed, temperature, max_lead_ms)
         return Speech(self, text, request)

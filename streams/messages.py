@@ -84,7 +84,8 @@ class SessionOpen(Message):
 
 
 class ContextOpen(Message):
-    """`max_lead_ms`: how far generation may run ahead of the listener; null: as fast as it can.
+    """`max_lead_ms`: how far generation may run ahead of the listener; null is a file, which nobody
+    hears while it is made: it comes as fast as contexts with listeners leave room for.
     One whose text has not come for `starve_timeout_ms` gives its place in the engine back; it may
     wait for another when its text goes on."""
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omni_speak.runtime.errors import InvalidRequest, NothingToSay, SpeechError, TextTooLong
-from omni_speak.runtime.request import SpeechRequest
+from omni_speak.runtime.request import MAX_LEAD_MS, SpeechRequest
 from omni_speak.streams.audio import AudioFormat, AudioWriter, to_s16le
 from omni_speak.streams.daemon import connect
 from omni_speak.streams.messages import DEFAULT_LEAD_MS
@@ -111,6 +111,12 @@ def _on_stdout(job: Job) -> bool:
     return job.output == "-" or (job.output is None and not job.play)
 
 
+def _max_lead_ms(job: Job) -> int | None:
+    if job.play:
+        return DEFAULT_LEAD_MS
+    return MAX_LEAD_MS if _on_stdout(job) else None  # what reads a pipe may play it
+
+
 def check_output(job: Job) -> None:
     """Refuse now what would otherwise fail after seconds of engine start."""
     if _on_stdout(job):
@@ -159,7 +165,7 @@ async def open_speech(job: Job, show: Show) -> AsyncIterator[tuple[int, Speech]]
                     voice=ask.voice,
                     speed=ask.speed,
                     seed=ask.seed,
-                    max_lead_ms=DEFAULT_LEAD_MS if job.play else None,
+                    max_lead_ms=_max_lead_ms(job),
                 ),
             )
         return
