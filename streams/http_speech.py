@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -20,33 +19,21 @@ from typing import Any, Protocol, TypeVar
 import anyio
 from pydantic import BaseModel
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from omni_speak.runtime.errors import (
-    EngineDead,
-    InvalidRequest,
-    ModelNotFound,
-    Overloaded,
-    SpeechError,
-    UnknownVoice,
-)
+from omni_speak.runtime.errors import InvalidRequest, SpeechError
 from omni_speak.streams.audio import WavEncoding, wav_header
 from omni_speak.streams.dialects.text import parse
 from omni_speak.streams.encoder import EncodedFormat, Encoder
+from omni_speak.streams.errors import BodyTooLarge, TellError
 from omni_speak.streams.messages import Refused, Word
-from omni_speak.streams.service import Service, Unavailable, service_of
+from omni_speak.streams.service import Service, service_of
 from omni_speak.streams.speaking import Engine, SpokenFrame, SpokenResult, TextStream
 
 logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 1024 * 1024
-
-
-class BodyTooLarge(InvalidRequest):
-    """The request's body is over the limit."""
-
-    code = "body_too_large"
 
 
 # -- what a dialect says -----------------------------------------------------------------------
@@ -151,7 +138,6 @@ def server_sent(data: dict[str, Any], event: str | None = None) -> bytes:
 # -- the endpoint ------------------------------------------------------------------------------
 
 Ask = Callable[[Request, Engine], Awaitable[Speech]]
-TellError = Callable[[SpeechError], Response]
 
 
 def endpoint(
@@ -304,28 +290,3 @@ async def read_body(request: Request, kind: type[M]) -> M:
         raise InvalidRequest("the body is not UTF-8") from None
     except Refused as error:
         raise InvalidRequest(error.message, param=error.param) from None
-
-
-# -- errors told -------------------------------------------------------------------------------
-
-_STATUS: dict[type[SpeechError], int] = {
-    BodyTooLarge: 413,
-    UnknownVoice: 404,
-    InvalidRequest: 400,
-    ModelNotFound: 404,
-    Overloaded: 503,
-    Unavailable: 503,
-    EngineDead: 503,
-}
-
-
-def status_of(error: SpeechError) -> int:
-    return next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-
-
-def error_json(error: SpeechError, content: dict[str, Any]) -> Response:
-    """The error, told by `content` in the words of its service."""
-    status = status_of(error)
-    wait = error.retry_after if isinstance(error, Overloaded) else 1.0
-    headers = {"retry-after": f"{math.ceil(wait)}"} if status == 503 else None
-    return JSONResponse(content, status_code=status, headers=headers)

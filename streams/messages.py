@@ -48,6 +48,13 @@ class Refused(InvalidRequest):
         self.context = context
 
 
+NORMAL_CLOSURE = 1000
+POLICY_VIOLATION = 1008
+INTERNAL_ERROR = 1011
+SERVICE_RESTART = 1012
+TRY_AGAIN_LATER = 1013
+
+
 @dataclass(frozen=True, slots=True)
 class Close:
     """The connection ends with this websocket close code and reason."""

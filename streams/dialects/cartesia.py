@@ -22,18 +22,18 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from omni_speak.runtime.errors import SpeechError
+from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.audio import WavEncoding
 from omni_speak.streams.dialect import Reply
 from omni_speak.streams.dialects.text import Foreign, parse
+from omni_speak.streams.errors import error_json, status_of, status_of_event
 from omni_speak.streams.http_speech import (
     Plain,
     Speech,
     Wav,
     endpoint,
-    error_json,
     read_body,
     server_sent,
-    status_of,
 )
 from omni_speak.streams.messages import (
     Cancel,
@@ -55,7 +55,7 @@ from omni_speak.streams.messages import (
     Word,
 )
 from omni_speak.streams.speaking import Engine, SpokenResult, speak_text
-from omni_speak.streams.websocket import converse
+from omni_speak.streams.websocket import Conversation, conversation
 from omni_speak.streams.wire import WireFrame
 
 _Json = dict[str, Any]
@@ -245,6 +245,8 @@ class CartesiaDialect:
 
     def _done(self, event: ContextDone) -> list[str | bytes | Close]:
         context = self._contexts.pop(event.context)
+        if event.reason == "error":  # which ended it for the client
+            return []
         told: list[str | bytes | Close] = [
             _flush_done(event.context, context) for _ in context.flushes
         ]
@@ -256,7 +258,7 @@ class CartesiaDialect:
         name = event.context
         if name in self._contexts and name not in self._names.values():
             del self._contexts[name]  # it was never opened
-        return [json.dumps(_error(event.code, event.message, 500 if event.fatal else 400, name))]
+        return [json.dumps(_error(event.code, event.message, status_of_event(event), name))]
 
 
 def _told(kind: str, context: str | None, *, done: bool = False, status: int = 206) -> _Json:
@@ -294,10 +296,6 @@ def _flush_done(name: str, context: _Context) -> str:
     flush_id, context.flush_id = context.flush_id, context.flush_id + 1
     told = _told("flush_done", name) | {"flush_done": True, "flush_id": flush_id}
     return json.dumps(told)
-
-
-async def websocket(websocket: WebSocket) -> None:
-    await converse(websocket, CartesiaDialect(), name="cartesia")
 
 
 # -- plain HTTP --------------------------------------------------------------------------------
@@ -347,14 +345,19 @@ async def _ask_events(request: Request, engine: Engine) -> Speech:
     return Speech(body.transcript, stream, format, body.output_format.sample_rate, _Events(body))
 
 
-def _error_response(error: SpeechError) -> Response:
+def error_response(error: SpeechError) -> Response:
+    """An error in Cartesia's shape."""
     return error_json(error, _error(error.code, error.message, status_of(error), None))
 
 
+def _begin(websocket: WebSocket, info: EngineInfo) -> Conversation:
+    return Conversation(CartesiaDialect())
+
+
 ROUTES: list[BaseRoute] = [
-    WebSocketRoute("/tts/websocket", websocket),
+    WebSocketRoute("/tts/websocket", conversation(_begin, error_response, name="cartesia")),
     *(
-        Route(path, endpoint(ask, _error_response, name="cartesia"), methods=["POST"])
+        Route(path, endpoint(ask, error_response, name="cartesia"), methods=["POST"])
         for path, ask in (("/tts/bytes", _ask_bytes), ("/tts/sse", _ask_events))
     ),
 ]

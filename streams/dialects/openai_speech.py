@@ -18,16 +18,15 @@ from starlette.routing import Route
 from omni_speak.runtime.errors import InvalidRequest, ModelNotFound, SpeechError
 from omni_speak.runtime.request import MAX_SEED, EngineInfo
 from omni_speak.streams.encoder import OPUS_RATES, EncodedFormat
+from omni_speak.streams.errors import error_json, status_of
 from omni_speak.streams.http_speech import (
     Plain,
     Shape,
     Speech,
     WholeWav,
     endpoint,
-    error_json,
     read_body,
     server_sent,
-    status_of,
 )
 from omni_speak.streams.messages import SampleRate, Word
 from omni_speak.streams.service import service_of

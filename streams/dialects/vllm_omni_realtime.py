@@ -23,6 +23,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
 from omni_speak.runtime.errors import InvalidRequest
+from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.dialect import Reply
 from omni_speak.streams.dialects.openai_speech import error_response
 from omni_speak.streams.dialects.text import Foreign, parse
@@ -53,8 +54,7 @@ from omni_speak.streams.messages import (
     TextFlush,
     Word,
 )
-from omni_speak.streams.service import service_of
-from omni_speak.streams.websocket import converse
+from omni_speak.streams.websocket import Conversation, conversation
 from omni_speak.streams.wire import WireFrame
 
 _FORMATS: dict[str, AudioFormat] = {
@@ -399,15 +399,10 @@ def _token_end(text: str, at: int) -> int:
     return at
 
 
-async def realtime(websocket: WebSocket) -> None:
+def _begin(websocket: WebSocket, info: EngineInfo) -> Conversation:
     if websocket.query_params.get("duplex") != "1":
-        error = InvalidRequest("only duplex=1 is answered here", param="duplex")
-        await websocket.send_denial_response(error_response(error))
-        return
-    engine = service_of(websocket).engine
-    # Without an engine, converse says why it is not there.
-    dialect = RealtimeDialect("" if engine is None else engine.info.model)
-    await converse(websocket, dialect, name="vllm-omni")
+        raise InvalidRequest("only duplex=1 is answered here", param="duplex")
+    return Conversation(RealtimeDialect(info.model))
 
 
-ROUTES = [WebSocketRoute("/v1/realtime", realtime)]
+ROUTES = [WebSocketRoute("/v1/realtime", conversation(_begin, error_response, name="vllm-omni"))]
