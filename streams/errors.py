@@ -39,6 +39,12 @@ class BodyTooLarge(InvalidRequest):
     code = "body_too_large"
 
 
+class Incomplete(SpeechError):
+    """Speech ended before its text."""
+
+    code = "incomplete"
+
+
 class Unauthorized(SpeechError):
     """A token is needed, and none that is known came."""
 

@@ -26,7 +26,7 @@ from omni_speak.runtime.errors import InvalidRequest, SpeechError
 from omni_speak.streams.audio import WavEncoding, wav_header
 from omni_speak.streams.dialects.text import parse
 from omni_speak.streams.encoder import EncodedFormat, Encoder
-from omni_speak.streams.errors import BodyTooLarge, TellError
+from omni_speak.streams.errors import BodyTooLarge, Incomplete, TellError
 from omni_speak.streams.messages import Refused, Word
 from omni_speak.streams.service import Service, service_of
 from omni_speak.streams.speaking import Engine, SpokenFrame, SpokenResult, TextStream
@@ -53,7 +53,8 @@ class Shape(Protocol):
 @dataclass(frozen=True, slots=True)
 class Speech:
     """`text` is spoken by `stream`, encoded as `format` at `rate` Hz. `whole`: nothing is sent
-    until all of it is there, and its length is told; until then `shape` may add `headers`."""
+    until all of it is there, and its length is told; until then `shape` may add `headers`.
+    `broken` is the last event of a body that can tell that something went wrong in its middle."""
 
     text: str
     stream: TextStream
@@ -62,6 +63,7 @@ class Speech:
     shape: Shape
     whole: bool = False
     headers: dict[str, str] = field(default_factory=dict)
+    broken: Callable[[SpeechError], bytes] | None = None
 
 
 class Plain:
@@ -190,6 +192,13 @@ class SpeechResponse(Response):
 
     async def _speak(self, scope: Scope, receive: Receive, send: Send) -> str:
         """Returns the outcome for the metrics."""
+        try:
+            return await self._answer(scope, receive, send)
+        except TimeoutError:
+            logger.warning("a client took nothing for %g s; given up", self._service.send_timeout)
+            return "stalled"
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> str:
         stream, started = self._speech.stream, False
         try:
             async with aclosing(stream.__aiter__()) as frames:
@@ -205,22 +214,28 @@ class SpeechResponse(Response):
                         await self._send_block(send, self._block(frame))
         except SpeechError as error:
             if started:
-                # The status is long gone. A body that breaks off is the one honest signal left.
-                logger.error("speech broke off: %s", error)
+                await self._break_off(send, error)
             else:
                 await self._tell_error(error)(scope, receive, send)
             return error.code
-        except TimeoutError:
-            logger.warning("a client took nothing for %g s; given up", self._service.send_timeout)
-            return "stalled"
         assert stream.result is not None  # it ended by itself
         reason = stream.result.reason
         if started and reason == "stop":
-            await self._send_block(send, self._end())
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._finish(send, self._end())
         elif started:
-            logger.error("speech is incomplete: the frame budget was spent; the body breaks off")
+            await self._break_off(send, Incomplete("audio is missing: the frame budget was spent"))
         return reason
+
+    async def _break_off(self, send: Send, error: SpeechError) -> None:
+        """The status is long gone. Where no event can tell it, a body that breaks off is the one
+        honest signal left."""
+        logger.error("speech broke off: %s", error)
+        if self._speech.broken is not None:
+            await self._finish(send, self._speech.broken(error))
+
+    async def _finish(self, send: Send, block: bytes) -> None:
+        await self._send_block(send, block)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _block(self, frame: SpokenFrame) -> bytes:
         self._service.metrics.frames.labels(self._name).inc()

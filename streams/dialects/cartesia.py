@@ -341,13 +341,21 @@ async def _ask_bytes(request: Request, engine: Engine) -> Speech:
 async def _ask_events(request: Request, engine: Engine) -> Speech:
     body = await read_body(request, EventsBody)
     stream = speak_text(engine, body.transcript, voice=body.voice_id, speed=body.rate)
-    format = _FORMATS[body.output_format.encoding]
-    return Speech(body.transcript, stream, format, body.output_format.sample_rate, _Events(body))
+    format, rate = _FORMATS[body.output_format.encoding], body.output_format.sample_rate
+
+    def broken(error: SpeechError) -> bytes:
+        return _event(_problem(error, body.context_id))
+
+    return Speech(body.transcript, stream, format, rate, _Events(body), broken=broken)
+
+
+def _problem(error: SpeechError, context: str | None) -> _Json:
+    return _error(error.code, error.message, status_of(error), context)
 
 
 def error_response(error: SpeechError) -> Response:
     """An error in Cartesia's shape."""
-    return error_json(error, _error(error.code, error.message, status_of(error), None))
+    return error_json(error, _problem(error, None))
 
 
 def _begin(websocket: WebSocket, info: EngineInfo) -> Conversation:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from omni_speak.streams.audio import WAV_HEADER_BYTES
 from omni_speak.streams.encoder import EncodedFormat
@@ -311,12 +311,15 @@ SPEAKERS: list[type[Speaker]] = [
 
 # -- plain calls -------------------------------------------------------------------------------
 
+Breaks = Literal["body", "event", "status"]
+
 
 @dataclass(frozen=True)
 class Call:
     """A plain call for `TEXT`: its answer is audio, encoded as `format` at `rate`, that `read`
     finds in the body, and the text of the words whose times came, none where it has no times.
-    `refusal` finds the code in the body of an error."""
+    `refusal` finds the code in the body of an error. `breaks`: how it is told that the engine died
+    in the middle."""
 
     name: str
     path: str
@@ -325,6 +328,7 @@ class Call:
     refusal: Callable[[_Json], str]
     format: EncodedFormat = "pcm_s16le"
     rate: int = 24_000
+    breaks: Breaks = "body"
 
     def asking(self, voice: str) -> tuple[str, _Json]:
         """Its path and body, where it asks for this voice."""
@@ -344,13 +348,13 @@ def _wav(body: bytes) -> tuple[bytes, str | None]:
 
 
 def _openai_events(body: bytes) -> tuple[bytes, str | None]:
-    events = _events(body)
+    events = events_of(body)
     assert events[-1]["type"] == "speech.audio.done"
     return b"".join(b64decode(event["audio"]) for event in events[:-1]), None
 
 
 def _cartesia_events(body: bytes) -> tuple[bytes, str | None]:
-    events = _events(body)
+    events = events_of(body)
     assert events[-1] == {"type": "done", "done": True, "status_code": 200, "context_id": None}
     told = [Cartesia().read(json.dumps(event)) for event in events]
     return b"".join(each.audio for each in told), "".join(each.text for each in told)
@@ -363,14 +367,17 @@ def _elevenlabs_lines(body: bytes) -> tuple[bytes, str | None]:
     return audio, "".join("".join(each) for each in characters)
 
 
-def _events(body: bytes) -> list[_Json]:
+def events_of(body: bytes) -> list[_Json]:
     blocks = body.decode().strip().split("\n\n")
     return [json.loads(block.split("data: ")[1]) for block in blocks]
 
 
 def _openai(name: str, read: Callable[[bytes], tuple[bytes, str | None]], **body: Any) -> Call:
     asked = {"input": TEXT, "voice": "Ada", "response_format": "pcm"} | body
-    return Call(name, "/v1/audio/speech", asked, read, openai_refusal)
+    breaks: Breaks = "event" if read is _openai_events else "body"
+    if body.get("stream") is False or body.get("word_timestamps"):
+        breaks = "status"
+    return Call(name, "/v1/audio/speech", asked, read, openai_refusal, breaks=breaks)
 
 
 def _elevenlabs(
@@ -382,7 +389,8 @@ def _elevenlabs(
 ) -> Call:
     path = f"/v1/text-to-speech/Ada{call}?output_format={output}"
     name, body = f"elevenlabs{call}-{output}", {"text": TEXT}
-    return Call(name, path, body, read, ElevenLabs.refusal, format, rate)
+    breaks: Breaks = "status" if call == "/with-timestamps" else "body"
+    return Call(name, path, body, read, ElevenLabs.refusal, format, rate, breaks)
 
 
 def _cartesia(
@@ -398,7 +406,8 @@ def _cartesia(
     if call == "sse":
         body["add_timestamps"] = True
     name, path = f"cartesia-{call}-{encoding}-{container}", f"/tts/{call}"
-    return Call(name, path, body, read, Cartesia.refusal, format, rate)
+    breaks: Breaks = "event" if call == "sse" else "body"
+    return Call(name, path, body, read, Cartesia.refusal, format, rate, breaks)
 
 
 def _deepgram(

@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import httpx
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -38,13 +39,15 @@ from tests.streams.dialects.speakers import (
     OmniStreamTimed,
     Speaker,
     Told,
+    events_of,
 )
-from tests.streams.fake_engine import SAMPLES
+from tests.streams.fake_engine import SAMPLES, FakeEngine
 
 pytestmark = pytest.mark.anyio
 
 every_speaker = pytest.mark.parametrize("kind", SPEAKERS)
 every_call = pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
+FRAME_S = 0.08
 TOKEN, OTHER = "a-token-long-enough", "another-one-of-them"
 
 
@@ -78,6 +81,13 @@ class Talk:
                 self.heard.append(self.speaker.read(await self.socket.recv()))
                 if met(self.heard[-1]):
                     return
+
+    async def nothing(self, seconds: float) -> None:
+        """Hear no audio, and no end, this long."""
+        with anyio.move_on_after(seconds):
+            while True:
+                self.heard.append(self.speaker.read(await self.socket.recv()))
+                assert not self.heard[-1].audio and not self.heard[-1].ended
 
     async def ended(self, context: str = "a") -> None:
         own = context if self.speaker.many else None
@@ -162,24 +172,31 @@ async def test_a_text_in_pieces_is_the_samples_and_the_words_of_our_own_protocol
 
 
 @every_speaker
+@pytest.mark.parametrize("patience_s", [None, 0.0], ids=["in-place", "place-given-back"])
 async def test_text_that_is_slower_than_its_speech_is_waited_for(
-    server: Running, kind: Callable[..., Speaker]
+    kind: Callable[..., Speaker], patience_s: float | None
 ) -> None:
     # A sentence is spoken once the next begins: each piece is two frames more.
     pieces = ["One two. Three ", "four. Five ", "six."]
-    async with talk(server, kind()) as client:
-        for count, piece in enumerate(pieces, 1):
-            await client.say(piece)
-            if count == len(pieces):
-                await client.end()
-            while len(client.audio()) < 2 * SAMPLES * 2 * count:  # then there is nothing to speak
-                await client.until(lambda told: True)
-                assert not client.heard[-1].ended
-            assert len(client.audio()) == 2 * SAMPLES * 2 * count
-        await client.ended()
-    asked = replace(server.engine.asked[-1], text="".join(pieces))
-    assert client.audio() == await native_audio(server, asked)
-    assert len({request.seed for request in server.engine.asked[-2:]}) == 1  # one voice, natively
+    async with serving(FakeEngine(patience_s=patience_s)) as server:
+        warmed_up = len(server.engine.asked)
+        async with talk(server, kind()) as client:
+            for count, piece in enumerate(pieces, 1):
+                await client.say(piece)
+                if count == len(pieces):
+                    await client.end()
+                while len(client.audio()) < 2 * SAMPLES * 2 * count:  # nothing more to speak
+                    await client.until(lambda told: True)
+                    assert not client.heard[-1].ended
+                assert len(client.audio()) == 2 * SAMPLES * 2 * count
+                if count < len(pieces):
+                    await client.nothing(2.5 * FRAME_S)  # of what was said the listener heard all
+            await client.ended()
+        spoken = server.engine.asked[warmed_up:]
+        asked = replace(spoken[-1], text="".join(pieces))
+        assert client.audio() == await native_audio(server, asked)
+        assert len(spoken) == (1 if patience_s is None else len(pieces))
+        assert len({request.seed for request in spoken}) == 1  # one voice
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SPEAKERS if kind.stops])
@@ -455,6 +472,26 @@ async def test_a_malformed_body_is_refused_and_the_next_call_answered(
     async with server.http() as http:
         assert (await http.post(call.path, content=data)).status_code == 400
         assert (await http.post(call.path, json=call.body)).status_code == 200
+
+
+@every_call
+async def test_a_call_in_whose_middle_the_engine_dies_does_not_seem_whole(
+    server: Running, call: Call
+) -> None:
+    body = json.loads(json.dumps(call.body).replace(TEXT, "One #die two."))
+    async with server.http() as http:
+        if call.breaks == "body":
+            with pytest.raises(httpx.RemoteProtocolError):
+                await http.post(call.path, json=body)
+            return
+        response = await http.post(call.path, json=body)
+    if call.breaks == "status":
+        assert response.status_code == 503
+        assert call.refusal(response.json()) == "engine_dead"
+    else:
+        *made, last = events_of(response.content)
+        assert any("chunk" in event["type"] or "delta" in event["type"] for event in made)
+        assert call.refusal(last) == "engine_dead"
 
 
 @every_call
