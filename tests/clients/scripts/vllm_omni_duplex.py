@@ -1,4 +1,5 @@
-"""vllm-omni's DuplexClient: turns, a barge-in, a connection that breaks while it speaks."""
+"""vllm-omni's DuplexClient: URL, maybe a key; turns, a barge-in, a connection that breaks while it
+speaks."""
 
 import asyncio
 import importlib.util
@@ -11,12 +12,13 @@ sys.modules["vllm_omni"] = importlib.util.module_from_spec(package)
 from vllm_omni.clients.duplex import (  # noqa: E402
     ConnectionResumed,
     DuplexClient,
+    DuplexConnectionError,
     DuplexProtocolError,
     ReconnectPolicy,
     SessionConfig,
 )
 
-url = sys.argv[1].replace("http", "ws")
+url = "?token=".join(sys.argv[1:]).replace("http", "ws")
 config = SessionConfig(voice="Ada")
 reconnect = ReconnectPolicy(backoff_s=(0.0, 0.01))
 
@@ -95,16 +97,15 @@ async def refused():
 
 
 async def main():
-    print(
-        json.dumps(
-            {
-                "turns": await turns(),
-                "barge_in": await barge_in(),
-                "broken": await broken(),
-                "refused": await refused(),
-            }
-        )
-    )
+    return {
+        "turns": await turns(),
+        "barge_in": await barge_in(),
+        "broken": await broken(),
+        "refused": await refused(),
+    }
 
 
-asyncio.run(main())
+try:
+    print(json.dumps(asyncio.run(main())))
+except DuplexConnectionError as error:
+    print(json.dumps({"not let in": str(error)}))
