@@ -21,6 +21,14 @@ from tests.streams.fake_engine import SAMPLES
 pytestmark = [pytest.mark.anyio, pytest.mark.clients]
 
 
+FILES = {
+    "mp3_44100_128": (44_100, 1152 / 44.1),
+    "mp3_22050_32": (22_050, 576 / 22.05),
+    "opus_48000_64": (48_000, 20),
+}
+"""Their sample rate, and how many milliseconds an encoder takes at once."""
+
+
 async def test_livekit_speaks_in_two_contexts_at_once(server: Running) -> None:
     heard = await run_client("livekit", "livekit_stream.py", server, "elevenlabs", "Ada")
     # Two texts one after the other, then the same two at once.
@@ -53,16 +61,14 @@ async def test_the_sdk_streams_text_over_tls_in_every_format(
     certificate, key = self_signed(tmp_path, "localhost")
     async with serving(tls=(certificate, key)) as secure:
         trusted = {"SSL_CERT_FILE": str(certificate)}
-        heard = await run_client("sdk", "elevenlabs_sdk.py", secure, **trusted)
+        heard = await run_client(
+            "sdk", "elevenlabs_sdk.py", secure, "Ada", "pcm_24000", "ulaw_8000", *FILES, **trusted
+        )
     audio = {name: b64decode(data) for name, data in heard.items()}
     pcm, ulaw, *_ = (asked for asked in secure.engine.asked if asked.text.startswith("Hello"))
     assert audio["pcm_24000"] == await native_audio(server, pcm)
     assert audio["ulaw_8000"] == await native_audio(server, ulaw, "mulaw", 8000)
-    for name, rate, block_ms in (
-        ("mp3_44100_128", 44_100, 1152 / 44.1),
-        ("mp3_22050_32", 22_050, 576 / 22.05),
-        ("opus_48000_64", 48_000, 20),
-    ):
+    for name, (rate, block_ms) in FILES.items():
         ms = 1000 * len(decoded(audio[name], rate)) / rate
         # An encoder looks ahead by a block or two, and fills the last one.
         assert 4 * 80 <= ms <= 4 * 80 + 3 * block_ms, name

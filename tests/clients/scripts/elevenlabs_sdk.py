@@ -1,4 +1,4 @@
-"""elevenlabs: the single-context websocket, which it opens over TLS only, in several formats."""
+"""elevenlabs: URL, voice, formats: the single-context websocket, which it opens over TLS only."""
 
 import base64
 import json
@@ -6,11 +6,12 @@ import sys
 
 from elevenlabs.client import ElevenLabs
 
-client = ElevenLabs(base_url=sys.argv[1], api_key="nobody-asks-for-this-key")
+url, voice, *formats = sys.argv[1:]
+client = ElevenLabs(base_url=url, api_key="nobody-asks-for-this-key")
 answer = {}
-for format in ("pcm_24000", "ulaw_8000", "mp3_44100_128", "mp3_22050_32", "opus_48000_64"):
+for format in formats:
     audio = client.text_to_speech.convert_realtime(
-        voice_id="Ada",
+        voice_id=voice,
         text=iter(["Hello there ", "my friend."]),
         model_id="wren",
         output_format=format,
