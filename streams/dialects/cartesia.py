@@ -25,7 +25,7 @@ from omni_speak.runtime.errors import SpeechError
 from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.audio import WavEncoding
 from omni_speak.streams.dialect import Reply
-from omni_speak.streams.dialects.text import Foreign, parse
+from omni_speak.streams.dialects.text import Foreign, Transcript, parse
 from omni_speak.streams.errors import error_json, status_of, status_of_event
 from omni_speak.streams.http_speech import (
     Plain,
@@ -155,7 +155,7 @@ class _Context:
     """`flushes`: up to which character the words are to come before each is done."""
 
     timestamps: bool
-    text: str = ""
+    transcript: Transcript = field(default_factory=Transcript)
     heard: int = 0
     flushes: list[int] = field(default_factory=list)
     flush_id: int = 1
@@ -179,11 +179,11 @@ class CartesiaDialect:
             return [Cancel(context=name)] if name in self._contexts else []
         answer: list[ClientMessage | Reply] = self._begin(message)
         context = self._contexts[name]
-        if message.transcript and (context.text or message.transcript.strip()):
-            context.text += message.transcript
+        if message.transcript and (context.transcript.text or message.transcript.strip()):
+            context.transcript.append(message.transcript)
             answer.append(TextAppend(context=name, text=message.transcript))
         if message.flush:
-            context.flushes.append(len(re.sub(r"\W+\Z", "", context.text)))
+            context.flushes.append(len(re.sub(r"\W+\Z", "", context.transcript.text)))
             answer.append(TextFlush(context=name))
         if not message.continue_:
             answer.append(TextEnd(context=name))
@@ -220,7 +220,8 @@ class CartesiaDialect:
                 context = self._contexts[event.context]
                 context.heard = event.words[-1].end_char
                 if context.timestamps:
-                    return [json.dumps(_timestamps(event.context, event.words))]
+                    tokens = context.transcript.tokens(event.words)
+                    return [json.dumps(_timestamps(event.context, tokens))] if tokens else []
             case WireFrame():
                 return self._chunk(self._names[event.context], bytes(event.payload))
             case ContextFlushed() if event.segments == 0:
@@ -247,9 +248,10 @@ class CartesiaDialect:
         context = self._contexts.pop(event.context)
         if event.reason == "error":  # which ended it for the client
             return []
-        told: list[str | bytes | Close] = [
-            _flush_done(event.context, context) for _ in context.flushes
-        ]
+        told: list[str | bytes | Close] = []
+        if context.timestamps and (rest := context.transcript.rest_token()):
+            told.append(json.dumps(_timestamps(event.context, rest)))
+        told += [_flush_done(event.context, context) for _ in context.flushes]
         return [*told, json.dumps(_done(event.context))]
 
     def _error(self, event: ErrorEvent) -> list[str | bytes | Close]:
@@ -308,18 +310,19 @@ class _Events:
 
     def __init__(self, body: EventsBody) -> None:
         self._context = body.context_id
-        self._timestamps = bool(body.add_timestamps)
+        self._transcript = Transcript(body.transcript) if body.add_timestamps else None
 
     def block(self, audio: bytes, words: Sequence[Word]) -> bytes:
-        told = b""
-        if words and self._timestamps:
-            told += _event(_timestamps(self._context, words))
-        if audio:
-            told += _event(_chunk(self._context, audio))
-        return told
+        tokens = self._transcript.tokens(words) if self._transcript is not None else []
+        return self._told(tokens, audio)
 
     def end(self, audio: bytes, result: SpokenResult) -> bytes:
-        return self.block(audio, ()) + _event(_done(self._context))
+        rest = self._transcript.rest_token() if self._transcript is not None else []
+        return self._told(rest, audio) + _event(_done(self._context))
+
+    def _told(self, tokens: Sequence[Word], audio: bytes) -> bytes:
+        told = _event(_timestamps(self._context, tokens)) if tokens else b""
+        return told + _event(_chunk(self._context, audio)) if audio else told
 
 
 def _event(message: _Json) -> bytes:

@@ -308,8 +308,7 @@ class _Timed:
 
     def __init__(self, text: str, *, whole: bool) -> None:
         self.media_type = "application/json"
-        self._transcript = Transcript()
-        self._transcript.append(text)
+        self._transcript = Transcript(text)
         self._whole = whole
         self._audio = b""
         self._chars: list[Char] = []

@@ -26,7 +26,7 @@ from omni_speak.runtime.errors import InvalidRequest
 from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.dialect import Reply
 from omni_speak.streams.dialects.openai_speech import error_response
-from omni_speak.streams.dialects.text import Foreign, parse
+from omni_speak.streams.dialects.text import Foreign, parse, token_end
 from omni_speak.streams.messages import (
     AnyEvent,
     AudioFormat,
@@ -389,14 +389,8 @@ def spoken(text: str, words: Sequence[Word]) -> str:
     of words that follow each other follow each other."""
     before = re.search(r"\W*\Z", text[: words[0].start_char])
     assert before is not None  # it may be empty
-    start = _token_end(text, before.start()) if before.start() else 0
-    return text[start : _token_end(text, words[-1].end_char)]
-
-
-def _token_end(text: str, at: int) -> int:
-    while at < len(text) and not text[at].isspace():
-        at += 1
-    return at
+    start = token_end(text, before.start()) if before.start() else 0
+    return text[start : token_end(text, words[-1].end_char)]
 
 
 def _begin(websocket: WebSocket, info: EngineInfo) -> Conversation:
