@@ -160,13 +160,9 @@ class SessionClose(Message):
 
 ContextMessage = ContextOpen | TextAppend | TextFlush | TextEnd | Interrupt | Cancel | PlaybackAck
 ClientMessage = SessionOpen | ContextMessage | Ping | SessionClose
-CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(
-    Annotated[ClientMessage, Field(discriminator="type")]
-)
-CLIENT_TYPES = (
-    "session.open, context.open, text.append, text.flush, text.end, interrupt, cancel, "
-    "playback.ack, ping, session.close"
-)
+CLIENT_KINDS: dict[str, type[ClientMessage]] = {
+    kind.model_fields["type"].default: kind for kind in get_args(ClientMessage)
+}
 
 
 # -- server → client ---------------------------------------------------------------------------
