@@ -156,6 +156,7 @@ class _Context:
 
     timestamps: bool
     transcript: Transcript = field(default_factory=Transcript)
+    opened: bool = False
     heard: int = 0
     flushes: list[int] = field(default_factory=list)
     flush_id: int = 1
@@ -216,6 +217,7 @@ class CartesiaDialect:
         match event:
             case ContextOpened():
                 self._names[event.handle] = event.context
+                self._contexts[event.context].opened = True
             case Marks():
                 context = self._contexts[event.context]
                 context.heard = event.words[-1].end_char
@@ -258,8 +260,8 @@ class CartesiaDialect:
         if event.code == "unknown_context":  # why it was not opened, or ended, was told
             return []
         name = event.context
-        if name in self._contexts and name not in self._names.values():
-            del self._contexts[name]  # it was never opened
+        if name in self._contexts and not self._contexts[name].opened:
+            del self._contexts[name]
         return [json.dumps(_error(event.code, event.message, status_of_event(event), name))]
 
 

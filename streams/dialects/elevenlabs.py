@@ -134,6 +134,7 @@ class OutputFormat:
 @dataclass(slots=True)
 class _Context:
     transcript: Transcript = field(default_factory=Transcript)
+    opened: bool = False
     ended: bool = False
     encoder: Encoder | None = None
     alignment: list[Char] = field(default_factory=list)
@@ -208,6 +209,7 @@ class ElevenLabsDialect:
                 self._rate = event.sample_rate
             case ContextOpened():
                 self._names[event.handle] = event.context
+                self._contexts[event.context].opened = True
                 if self._format.in_container:
                     self._contexts[event.context].encoder = Encoder(
                         self._format.encoding, self._rate, self._format.rate
@@ -269,8 +271,8 @@ class ElevenLabsDialect:
         message |= {"error": event.code, "message": event.message, "code": code}
         told: list[str | bytes | Close] = [json.dumps(message)]
         name = event.context
-        if name is not None and name in self._contexts and name not in self._names.values():
-            del self._contexts[name]  # it was never opened
+        if name in self._contexts and not self._contexts[name].opened:
+            del self._contexts[name]
         if self._rate == 0 or not self._multi:
             told.append(Close(code, event.message[:120]))
         return told

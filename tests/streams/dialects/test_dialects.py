@@ -106,6 +106,23 @@ async def test_elevenlabs_contexts_are_each_a_file_of_their_own(
         assert spoken <= samples <= spoken + 3 * block  # of which an encoder looks ahead
 
 
+async def test_elevenlabs_a_name_that_was_used_is_refused_and_used_again(server: Running) -> None:
+    async with dial(server, MULTI) as socket:
+        for speed, told in ((1.0, "isFinal"), (9.0, "error"), (1.0, "isFinal")):
+            await tell(socket, text="Hi. ", context_id="a", voice_settings={"speed": speed})
+            if told == "isFinal":
+                await tell(socket, context_id="a", close_context=True)
+            heard = await hear_until(socket, told)
+            assert any(message.get("audio") for message in heard) == (told == "isFinal")
+
+
+async def test_cartesia_a_name_that_was_used_is_refused_and_used_again(server: Running) -> None:
+    async with dial(server, CARTESIA) as socket:
+        for speed, kinds in ((1.0, {"chunk", "done"}), (9.0, {"error"}), (1.0, {"chunk", "done"})):
+            await tell(socket, **cartesia("a", "Hi.", generation_config={"speed": speed}))
+            assert {message["type"] for message in await hear_until(socket, "done")} == kinds
+
+
 async def test_elevenlabs_single_context_ends_the_connection(server: Running) -> None:
     async with dial(server, SINGLE) as socket:
         await tell(socket, text=" ", voice_settings={"speed": 1.0}, try_trigger_generation=True)
