@@ -376,13 +376,37 @@ async def test_a_full_engine_is_told_as_something_to_try_again(
 
 
 @every_speaker
-async def test_a_client_that_vanishes_leaves_nothing(kind: Callable[..., Speaker]) -> None:
+@pytest.mark.parametrize("text", ["?!... ", "😀", " \t"])
+async def test_a_text_with_nothing_to_say_ends_like_any_other(
+    server: Running, kind: Callable[..., Speaker], text: str
+) -> None:
+    speaker = kind()
+    async with talk(server, speaker) as client:
+        await client.say(text)
+        if not text.isspace():  # of which not every protocol makes a context
+            await client.end()
+            await client.ended()
+            assert not client.audio()
+        if not speaker.one_stream:
+            await client.say("Good day!", "b")
+            await client.end("b")
+            await client.until(lambda told: bool(told.audio))
+            await client.ended("b")
+            assert len(client.audio("b")) == 2 * 2 * SAMPLES
+
+
+@every_speaker
+@pytest.mark.parametrize("way", ["aborts", "closes"])
+async def test_a_client_that_vanishes_leaves_nothing(
+    kind: Callable[..., Speaker], way: str
+) -> None:
     # A session that could be resumed would wait for its client a while.
     async with serving(limits=Limits(resume_s=0.0)) as server:
         async with talk(server, kind()) as client:
             await client.say("Say #endless. Then")
             await client.until(lambda told: bool(told.audio))
-            client.socket.transport.abort()
+            if way == "aborts":
+                client.socket.transport.abort()
         await silence(server)
 
 
