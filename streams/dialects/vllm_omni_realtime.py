@@ -27,6 +27,7 @@ from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.dialect import Reply
 from omni_speak.streams.dialects.openai_speech import error_response
 from omni_speak.streams.dialects.text import Foreign, parse, token_end
+from omni_speak.streams.errors import status_of_event
 from omni_speak.streams.messages import (
     AnyEvent,
     AudioFormat,
@@ -360,7 +361,7 @@ class RealtimeDialect:
         name = event.context
         if self._speaking is not None and self._speaking.name == name not in self._names.values():
             self._speaking = None  # it was never opened
-        kind = "server_error" if event.fatal else "invalid_request_error"
+        kind = "server_error" if status_of_event(event) >= 500 else "invalid_request_error"
         code = _CODES.get(event.code, event.code)
         error = {"type": kind, "code": code, "message": event.message, "param": event.param}
         return {"type": "error", "error": error}

@@ -23,7 +23,8 @@ async def test_the_duplex_client_talks_interrupts_and_comes_back(server: Running
     assert heard["barge_in"]["again"]["words"] == "Yes?"
     words = "One two three #frames=60 four. The end."
     assert heard["broken"] == {"bytes": 2 * (60 + 2) * SAMPLES, "words": words}
-    assert heard["refused"] == "invalid_message"
+    assert heard["audio"] == ["invalid_request_error", "invalid_message"]
+    assert heard["full"] == ["server_error", "overloaded"]
     assert not server.engine.running
 
 

@@ -87,13 +87,13 @@ async def broken():
         return {"bytes": size, "words": response.transcript}
 
 
-async def refused():
+async def refused(ask):
     async with connect() as client:
-        await client.append_audio(b"\0\0")
+        await ask(client)
         try:
-            await anext(client.responses())
+            await hear(client, await anext(client.responses()))
         except DuplexProtocolError as error:
-            return error.code
+            return [error.raw["error"]["type"], error.code]
 
 
 async def main():
@@ -101,7 +101,8 @@ async def main():
         "turns": await turns(),
         "barge_in": await barge_in(),
         "broken": await broken(),
-        "refused": await refused(),
+        "audio": await refused(lambda client: client.append_audio(b"\0\0")),
+        "full": await refused(lambda client: say(client, "Too #crowd many")),
     }
 
 
