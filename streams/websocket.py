@@ -17,6 +17,9 @@ from omni_speak.streams.messages import POLICY_VIOLATION
 from omni_speak.streams.service import service_of
 from omni_speak.streams.session import Disconnected, DuplexSession
 
+MAX_REASON_BYTES = 123
+"""A closing frame holds no more."""
+
 
 class WebSocketSocket:
     """See `session.Socket`. With `idle_s`, one over which nothing has gone either way for that many
@@ -55,7 +58,8 @@ class WebSocketSocket:
         self._used = anyio.current_time()
 
     async def close(self, code: int, reason: str) -> None:
-        await self._websocket.close(code, reason)
+        cut = reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
+        await self._websocket.close(code, cut)
 
 
 @dataclass(frozen=True, slots=True)

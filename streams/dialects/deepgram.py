@@ -123,7 +123,7 @@ class DeepgramDialect:
     def _error(self, event: ErrorEvent) -> list[str | bytes | Close]:
         told = [_problem(event), *self._told(self._turns.refused(event.context))]
         if close_code_of(event) == TRY_AGAIN_LATER:  # or its client waits for audio of the turn
-            told.append(Close(TRY_AGAIN_LATER, event.message[:120]))
+            told.append(Close(TRY_AGAIN_LATER, event.message))
         return told
 
     def _told(self, heard: Sequence[Heard]) -> list[str | bytes | Close]:

@@ -243,7 +243,7 @@ class DeepgramV2Dialect:
             problem = _message("Error", code="NET-0000", description=event.message)
         told = [problem, *self._told(self._turns.refused(name))]
         if code == TRY_AGAIN_LATER:  # or its client waits for audio of the turn
-            told.append(Close(code, event.message[:120]))
+            told.append(Close(code, event.message))
         return told
 
     def _speech_id(self, turn: Turn) -> str:

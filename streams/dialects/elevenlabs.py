@@ -274,7 +274,7 @@ class ElevenLabsDialect:
         if name in self._contexts and not self._contexts[name].opened:
             del self._contexts[name]
         if self._rate == 0 or not self._multi:
-            told.append(Close(code, event.message[:120]))
+            told.append(Close(code, event.message))
         return told
 
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import anyio.lowlevel
@@ -299,14 +300,16 @@ async def test_every_service_s_header_brings_a_key(kind: Callable[..., Speaker])
 
 
 @pytest.mark.parametrize("kind", [ElevenLabs, ElevenLabsSingle])
+@pytest.mark.parametrize("voice", ["zoe", 40 * "ゾエ"], ids=["short", "long"])
 async def test_an_unknown_voice_of_the_path_is_told_and_closes(
-    server: Running, kind: Callable[..., Speaker]
+    server: Running, kind: Callable[..., Speaker], voice: str
 ) -> None:
-    async with talk(server, kind(voice="zoe")) as client:
+    async with talk(server, kind(voice=quote(voice))) as client:
         message = json.loads(await client.socket.recv())
         assert message["error"] == "unknown_voice" and "Ada" in message["message"]
         with pytest.raises(ConnectionClosed):
             await client.socket.recv()
+        assert client.socket.close_code == 1008
 
 
 @pytest.mark.parametrize("kind", [Deepgram, DeepgramV2])
