@@ -152,9 +152,12 @@ def serve(
         float, typer.Option(min=1, help="Characters a second that a token may send.")
     ] = 20_000,
     dialects: Annotated[
-        str,
-        typer.Option(metavar="NAME,…", help="Other services' protocols to answer beside our own."),
-    ] = "openai,elevenlabs,cartesia,deepgram",
+        str | None,
+        typer.Option(
+            metavar="NAME,…",
+            help="Other services' protocols to answer beside our own; else all there are.",
+        ),
+    ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Serve TLS with this certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
     tls_self_signed: Annotated[
@@ -186,7 +189,9 @@ def serve(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--tokens") from None
-    names = [name.strip() for name in dialects.split(",") if name.strip()]
+    names = list(DIALECTS)
+    if dialects is not None:
+        names = [name.strip() for name in dialects.split(",") if name.strip()]
     if unknown := sorted(set(names) - set(DIALECTS)):
         raise typer.BadParameter(
             f"no dialect {unknown[0]!r}; there are {', '.join(DIALECTS)}", param_hint="--dialects"

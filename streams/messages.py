@@ -48,6 +48,13 @@ class Refused(InvalidRequest):
         self.context = context
 
 
+NORMAL_CLOSURE = 1000
+POLICY_VIOLATION = 1008
+INTERNAL_ERROR = 1011
+SERVICE_RESTART = 1012
+TRY_AGAIN_LATER = 1013
+
+
 @dataclass(frozen=True, slots=True)
 class Close:
     """The connection ends with this websocket close code and reason."""
@@ -154,13 +161,9 @@ class SessionClose(Message):
 
 ContextMessage = ContextOpen | TextAppend | TextFlush | TextEnd | Interrupt | Cancel | PlaybackAck
 ClientMessage = SessionOpen | ContextMessage | Ping | SessionClose
-CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(
-    Annotated[ClientMessage, Field(discriminator="type")]
-)
-CLIENT_TYPES = (
-    "session.open, context.open, text.append, text.flush, text.end, interrupt, cancel, "
-    "playback.ack, ping, session.close"
-)
+CLIENT_KINDS: dict[str, type[ClientMessage]] = {
+    kind.model_fields["type"].default: kind for kind in get_args(ClientMessage)
+}
 
 
 # -- server → client ---------------------------------------------------------------------------

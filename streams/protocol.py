@@ -32,8 +32,11 @@ from omni_speak.streams.encoder import (
     opus_packets,
 )
 from omni_speak.streams.messages import (
+    INTERNAL_ERROR,
     MAX_FRAMES_PER_MESSAGE,
+    NORMAL_CLOSURE,
     SAMPLE_RATES,
+    SERVICE_RESTART,
     AnyEvent,
     AudioFormat,
     Cancel,
@@ -66,10 +69,6 @@ from omni_speak.streams.messages import (
 from omni_speak.streams.segmenter import Segment, Segmenter
 from omni_speak.streams.speaking import SpokenFrame, SpokenWord, new_segmenter, settle
 from omni_speak.streams.wire import Encoding, Flag, Kind, WireFrame
-
-NORMAL_CLOSURE = 1000
-INTERNAL_ERROR = 1011
-SERVICE_RESTART = 1012
 
 MAX_PAYLOAD_BYTES = 63 * 1024
 
