@@ -585,8 +585,9 @@ class SpeechStream:
         return self._engine._units_of(token)
 
     def played(self, samples: int) -> None:
-        """The listener has heard this many samples; without such word, the wall clock since the
-        first audio counts. Send it more often than `max_lead_ms`."""
+        """The listener has heard this many samples; until the first such word, the wall clock since
+        the first audio counts. Say it more often than `max_lead_ms`: who says nothing more has
+        paused, and the stream waits."""
         self._engine._clock.played(self.request_id, samples / self._engine.info.sample_rate)
 
     async def _frames(self) -> AsyncIterator[Frame]:

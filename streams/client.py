@@ -438,7 +438,8 @@ class DuplexClient:
 
     async def _send(self, message: ClientMessage) -> None:
         """Raises ConnectionLost. A message that a break swallowed is sent again after it."""
-        await self._connected.wait()
+        while not self._connected.is_set():  # again: waiting lets the reader run, too
+            await self._connected.wait()
         if self._lost is not None:
             raise self._lost
         data = message.model_dump_json(exclude_none=True, warnings=False)
