@@ -157,6 +157,30 @@ def test_ipa_in_the_text_stands_above_the_lexicon(tmp_path: Path) -> None:
     assert spoken("[New York](/ˈnuː/) York", path) == [("New York", "nˈuː"), ("York", "jˈɑːk")]
 
 
+@pytest.mark.parametrize(
+    ("text", "ipa"),
+    [
+        ("https", "ˌeɪtʃtˌiːtˌiːpˌiːˈɛs"),
+        ("a PhD", "ɐ pˌiːˌeɪtʃdˈiː"),
+        ("IKEA's", "aɪkˈiːəz"),
+        ("JSON", "dʒˈeɪsɑːn"),
+        ("Dr. Nguyen", "dˈɑːktɚ wˈɪn"),
+        ("Nguyễn", "wˈɪn"),
+        ("Siobhán", "ʃɪvˈɔːn"),
+        ("JOAQUÍN", "wɑːkˈiːn"),
+        ("St", "sˈeɪnt"),
+        ("St Ives, Elm St", "sˈeɪnt ˈaɪvz ˈɛlm stɹˈiːt"),
+        ("Beyoncé", "biˈɑːnseɪ"),
+        ("Worcester", "wˈʊstɚ"),
+        ("jalapeño", "hˌɑːləpˈeɪnjoʊ"),
+        ("Los Angeles", "lˈoʊz ˈændʒələs"),
+        ("kubernetes.io", "kˌuːbɚnˈɛɾiːz dˈɑːt ˌaɪˈoʊ"),
+    ],
+)
+def test_words_that_letters_do_not_tell(text: str, ipa: str) -> None:
+    assert " ".join(said for _, said in spoken(text)) == ipa
+
+
 def test_the_bundled_words_are_in_the_alphabet_of_the_voice() -> None:
     for word, ipa in bundled().items():
         assert set(split_ipa(ipa)) <= {*PHONEMES}, word
