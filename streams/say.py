@@ -58,6 +58,7 @@ class Job:
 
     request: SpeechRequest
     model: str
+    lexicon: Path | None
     server: str | None
     in_process: bool
     output: str | None
@@ -155,7 +156,10 @@ async def open_speech(job: Job, show: Show) -> AsyncIterator[tuple[int, Speech]]
     ask = job.request
     if not job.in_process:
         async with connect(
-            job.model, job.server, on_start=lambda: show("starting the engine…")
+            job.model,
+            job.server,
+            lexicon=job.lexicon,
+            on_start=lambda: show("starting the engine…"),
         ) as client:
             check_length(ask.text, client.info.limits.text_chars)
             yield (
@@ -175,7 +179,7 @@ async def open_speech(job: Job, show: Show) -> AsyncIterator[tuple[int, Speech]]
 
     show("loading the engine…")
     # In a thread: the imports take seconds, in which Ctrl-C is to be heard.
-    make = engine_factory(model=job.model)
+    make = engine_factory(model=job.model, lexicon=job.lexicon)
     async with await anyio.to_thread.run_sync(make, abandon_on_cancel=True) as engine:
         yield (
             engine.info.sample_rate,
