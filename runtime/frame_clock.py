@@ -30,6 +30,9 @@ HYSTERESIS = 0.5
 MAX_LOAD = 0.9
 """Share of a frame's period that a frame of all streams may take."""
 
+FILES_LOAD = 0.7
+"""Share of a frame's period up to which files may fill what listeners leave."""
+
 GAP_MEMORY = 64
 """Over how many gaps between two frames of a stream in haste their running mean goes."""
 
@@ -96,13 +99,14 @@ def plan(
     *,
     period: float,
     reserve: float = 0.0,
+    places: int = 0,
 ) -> Plan:
     """Least slack first; who is ahead or starved is left out, and who is comfortable while others
     are in haste; no step so long that the stream with the least slack runs dry.
 
     But never so few at once that the steps' fixed cost leaves no time for all: under load who is
     comfortable now is in haste soon. Files come last, in order of arrival: beside listeners, as
-    many as half a period has room for after all of those, and one at least.
+    many as keep all to the frames of `places` streams, and one at least.
 
     `period` is a frame's; `step` a step's expected time; `reserve` what a frame still takes after
     it (the vocoder). A step may take half the least slack (also a held stream's), but its rows
@@ -115,8 +119,9 @@ def plan(
     able = [s for s in streams if not s.is_ahead and not s.starved]
     files = sorted((s for s in able if s.is_file), key=lambda s: s.arrival)
     if not all(s.is_file for s in streams):
-        heard = sum(not s.is_file for s in able)
-        files = files[: max(step.rows_within(period / 2) - heard, 1)]
+        heard = len(able) - len(files)
+        a_period = places - sum(not s.is_file for s in streams)
+        files = files[: max(int(a_period * step.predict(heard) / period), 1)]
     due = sorted((s for s in able if not s.is_file), key=lambda s: s.slack(now))
     if due and due[0].slack(now) < FIRST_AUDIO_TARGET:
         with_files = replace(step, fixed=step.predict(len(files)))
@@ -366,16 +371,21 @@ class FrameClock:
             ]
             step = self.forward.wall.time + self.mtp.wall.time
             reserve = self.vocoder.wall.time.predict(len(views))
-            result = plan(views, now, step, period=self.period, reserve=reserve)
+            places = self._frame.rows_within(FILES_LOAD * self.period)
+            result = plan(views, now, step, period=self.period, reserve=reserve, places=places)
             for stream_id, stream in self._streams.items():
                 stream.held = stream_id in result.ahead
         return result
 
     def capacity(self, most: int) -> int:
         """How many streams the measured work leaves room for."""
+        return capacity(self._frame, self.period, most)
+
+    @property
+    def _frame(self) -> StepTime:
+        """The work of a frame of all streams."""
         stages = self.forward, self.mtp, self.vocoder
-        frame = sum((stage.work.time for stage in stages), StepTime(0.0, 0.0, 0.0))
-        return capacity(frame, self.period, most)
+        return sum((stage.work.time for stage in stages), StepTime(0.0, 0.0, 0.0))
 
     def wake(self, plan: Plan) -> float:
         """When a plan without work is to be made again: a held stream is due, or a starved one's

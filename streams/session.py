@@ -124,8 +124,8 @@ class Sessions:
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """A connection. One that resumes gets `greeting`, and what was sent after number `seq`. One that
-    is `lost` takes nothing more, `over` is set when nobody will use it any more."""
+    """A connection. One that resumes gets `greeting`, and what was sent after number `seq`. One
+    that is `lost` takes nothing more, `over` is set when nobody will use it any more."""
 
     socket: Socket
     greeting: SessionOpened | None = None
