@@ -2,7 +2,7 @@
 HTTP calls.
 
 A connection speaks one output format, that of its first message. Transcripts are joined as they
-come. Of the generation settings `speed` is honoured; what tunes a model of theirs is taken without
+come; with a space where `max_buffer_delay_ms` is 0, for then each is a phrase of its own. Of the generation settings `speed` is honoured; what tunes a model of theirs is taken without
 effect, and so is the name of theirs as `model_id`.
 """
 
@@ -24,7 +24,7 @@ from starlette.websockets import WebSocket
 from omni_speak.runtime.errors import SpeechError
 from omni_speak.streams.audio import WavEncoding
 from omni_speak.streams.dialect import Reply
-from omni_speak.streams.dialects.text import Foreign, parse
+from omni_speak.streams.dialects.text import Foreign, parse, separated
 from omni_speak.streams.http_speech import (
     Plain,
     Speech,
@@ -179,9 +179,12 @@ class CartesiaDialect:
             return [Cancel(context=name)] if name in self._contexts else []
         answer: list[ClientMessage | Reply] = self._begin(message)
         context = self._contexts[name]
-        if message.transcript and (context.text or message.transcript.strip()):
-            context.text += message.transcript
-            answer.append(TextAppend(context=name, text=message.transcript))
+        text = message.transcript
+        if message.max_buffer_delay_ms == 0:
+            text = separated(context.text, text)
+        if text and (context.text or text.strip()):
+            context.text += text
+            answer.append(TextAppend(context=name, text=text))
         if message.flush:
             context.flushes.append(len(re.sub(r"\W+\Z", "", context.text)))
             answer.append(TextFlush(context=name))
