@@ -2,8 +2,9 @@
 HTTP calls.
 
 A connection speaks one output format, that of its first message. Transcripts are joined as they
-come; with a space where `max_buffer_delay_ms` is 0, for then each is a phrase of its own. Of the generation settings `speed` is honoured; what tunes a model of theirs is taken without
-effect, and so is the name of theirs as `model_id`.
+come; with a space where `max_buffer_delay_ms` is 0, for then each is a phrase of its own. Of the
+generation settings `speed` is honoured; what tunes a model of theirs is taken without effect, and
+so is the name of theirs as `model_id`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""pipecat's services in a pipeline: URL, service, voice; an utterance, a turn of tokens, and what
-is said after an interruption."""
+"""pipecat's services, each in a pipeline of its own: URL, voice; an utterance, a turn of tokens,
+and what is said after an interruption."""
 
 import asyncio
 import json
@@ -7,13 +7,8 @@ import sys
 from contextlib import asynccontextmanager
 
 import aiohttp
-from loguru import logger
-
-logger.remove()  # it would go to standard error
-
-from pipecat.frames.frames import (  # noqa: E402
+from pipecat.frames.frames import (
     EndFrame,
-    ErrorFrame,
     InterruptionFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
@@ -23,38 +18,36 @@ from pipecat.frames.frames import (  # noqa: E402
     TTSStoppedFrame,
     TTSTextFrame,
 )
-from pipecat.pipeline.pipeline import Pipeline  # noqa: E402
-from pipecat.pipeline.worker import PipelineParams, PipelineWorker  # noqa: E402
-from pipecat.processors.frame_processor import FrameProcessor  # noqa: E402
-from pipecat.services.cartesia.tts import CartesiaTTSService  # noqa: E402
-from pipecat.services.deepgram.tts import DeepgramHttpTTSService, DeepgramTTSService  # noqa: E402
-from pipecat.services.elevenlabs.tts import (  # noqa: E402
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.services.cartesia.tts import CartesiaTTSService
+from pipecat.services.deepgram.tts import DeepgramHttpTTSService, DeepgramTTSService
+from pipecat.services.elevenlabs.tts import (
     ElevenLabsHttpTTSService,
     ElevenLabsTTSService,
 )
-from pipecat.services.openai.tts import OpenAITTSService  # noqa: E402
-from pipecat.workers.runner import WorkerRunner  # noqa: E402
+from pipecat.services.openai.tts import OpenAITTSService
+from pipecat.workers.runner import WorkerRunner
 
-url, name, voice = sys.argv[1:4]
+url, voice = sys.argv[1:3]
 websocket = url.replace("http", "ws")
 key = "nobody-asks-for-this-key"
 
 
-def service(http):
-    match name:
-        case "openai":
-            kind, options = OpenAITTSService, {"base_url": f"{url}/v1"}
-            return kind(api_key=key, settings=kind.Settings(voice=voice, model="fake"), **options)
-        case "elevenlabs":
-            kind, options = ElevenLabsTTSService, {"url": websocket}
-        case "elevenlabs-http":
-            kind, options = ElevenLabsHttpTTSService, {"base_url": url, "aiohttp_session": http}
-        case "cartesia":
-            kind, options = CartesiaTTSService, {"url": f"{websocket}/tts/websocket"}
-        case "deepgram":
-            kind, options = DeepgramTTSService, {"base_url": websocket}
-        case "deepgram-http":
-            kind, options = DeepgramHttpTTSService, {"base_url": url, "aiohttp_session": http}
+def services(http):
+    openai = OpenAITTSService.Settings(model="fake", voice="alloy")  # it knows the hosted names
+    return {
+        "openai": OpenAITTSService(api_key=key, base_url=f"{url}/v1", settings=openai),
+        "elevenlabs": service_of(ElevenLabsTTSService, url=websocket),
+        "elevenlabs-http": service_of(ElevenLabsHttpTTSService, base_url=url, aiohttp_session=http),
+        "cartesia": service_of(CartesiaTTSService, url=f"{websocket}/tts/websocket"),
+        "deepgram": service_of(DeepgramTTSService, base_url=websocket),
+        "deepgram-http": service_of(DeepgramHttpTTSService, base_url=url, aiohttp_session=http),
+    }
+
+
+def service_of(kind, **options):
     return kind(api_key=key, settings=kind.Settings(voice=voice), **options)
 
 
@@ -119,9 +112,9 @@ async def pipeline(tts):
     await running
 
 
-async def main():
-    async with aiohttp.ClientSession() as http, pipeline(service(http)) as (worker, ear, errors):
-        told = {}
+async def converse(tts):
+    told = {}
+    async with pipeline(tts) as (worker, ear, errors):
         await worker.queue_frame(TTSSpeakFrame("Hello there my friend."))
         await ear.stopped.wait()
         told["spoken"] = ear.heard()
@@ -141,7 +134,13 @@ async def main():
         await worker.queue_frame(TTSSpeakFrame("Yes, what?"))
         await ear.stopped.wait()
         told["after"] = ear.heard()
-        print(json.dumps(told | {"errors": errors}))
+    return told | {"errors": errors}
+
+
+async def main():
+    async with aiohttp.ClientSession() as http:
+        told = {name: await converse(tts) for name, tts in services(http).items()}
+    print(json.dumps(told))
 
 
 asyncio.run(main())
