@@ -9,16 +9,17 @@ from livekit.agents import APIConnectOptions, APIStatusError
 from livekit.plugins import openai
 
 url = sys.argv[1]
-TEXT = "Hello there my friend."
 
 
 def plugin(model="fake", **options):
     return openai.TTS(base_url=f"{url}/v1", api_key="any", model=model, voice="Ada", **options)
 
 
-async def say(tts, text=TEXT, **options):
-    async with tts.synthesize(text, **options) as stream:
-        return sum([len(event.frame.data) * 2 async for event in stream])
+async def say(tts, **options):
+    async with tts.synthesize("Hello there my friend.", **options) as stream:
+        # The emitter may mark the end with a frame of silence.
+        frames = [bytes(event.frame.data) async for event in stream]
+        return sum(len(frame) for frame in frames if any(frame))
 
 
 async def main():

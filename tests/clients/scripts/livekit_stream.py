@@ -1,5 +1,5 @@
-"""livekit's plugins, fed word by word: URL, plugin, voice; two texts one after the other, and at the
-same time; then one that is interrupted, and what is said after it."""
+"""livekit's plugins, fed word by word: URL, plugin, voice; two texts one after the other, and at
+the same time; then one that is interrupted, and what is said after it."""
 
 import asyncio
 import json
