@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omni_speak.runtime.step_times import StageTimes, StepTime
 from omni_speak.runtime.tally import Tally
@@ -41,21 +41,27 @@ GAP_DEVIATIONS = 3.0
 class StreamView:
     """One stream, as the policy sees it.
 
-    `lead` is generated minus heard, None before first audio; `max_lead` bounds it; `held`: the
-    last plan left it out because of its lead; `starved`: its text ran out and more may come;
-    `prefilling`: its prompt is not through yet.
+    `lead` is generated minus heard, None before first audio; `max_lead` bounds it, inf is a file,
+    which nobody hears while it is made; `held`: the last plan left it out because of its lead;
+    `starved`: its text ran out and more may come; `prefilling`: its prompt is not through yet.
     """
 
     id: str
     arrival: float
     lead: float | None
-    max_lead: float = math.inf
+    max_lead: float
     held: bool = False
     starved: bool = False
     prefilling: bool = False
 
+    @property
+    def is_file(self) -> bool:
+        return self.max_lead == math.inf
+
     def slack(self, now: float) -> float:
         """Time until it runs dry, or until its first audio is later than the target."""
+        if self.is_file:
+            return math.inf
         return self.arrival + FIRST_AUDIO_TARGET - now if self.lead is None else self.lead
 
     @property
@@ -95,7 +101,8 @@ def plan(
     are in haste; no step so long that the stream with the least slack runs dry.
 
     But never so few at once that the steps' fixed cost leaves no time for all: under load who is
-    comfortable now is in haste soon.
+    comfortable now is in haste soon. Files come last, in order of arrival: beside listeners, as
+    many as half a period has room for after all of those, and one at least.
 
     `period` is a frame's; `step` a step's expected time; `reserve` what a frame still takes after
     it (the vocoder). A step may take half the least slack (also a held stream's), but its rows
@@ -105,13 +112,18 @@ def plan(
     slack = [s.slack(now) for s in streams if s.lead is not None and not s.starved]
     allowed = max((min(slack, default=math.inf) - reserve) / 2, period / 2)
     ahead = [s for s in streams if s.is_ahead and not s.starved]
-    due = sorted(
-        (s for s in streams if not s.is_ahead and not s.starved), key=lambda s: s.slack(now)
-    )
+    able = [s for s in streams if not s.is_ahead and not s.starved]
+    files = sorted((s for s in able if s.is_file), key=lambda s: s.arrival)
+    if not all(s.is_file for s in streams):
+        heard = sum(not s.is_file for s in able)
+        files = files[: max(step.rows_within(period / 2) - heard, 1)]
+    due = sorted((s for s in able if not s.is_file), key=lambda s: s.slack(now))
     if due and due[0].slack(now) < FIRST_AUDIO_TARGET:
-        enough = step.rows_to_keep_up(len(due), MAX_LOAD * period)
+        with_files = replace(step, fixed=step.predict(len(files)))
+        enough = with_files.rows_to_keep_up(len(due), MAX_LOAD * period)
         hasty = sum(s.slack(now) <= COMFORT for s in due)
         due = due[: max(enough, hasty)]
+    due += files
     rows = [s.id for s in due if not s.prefilling][: step.rows_within(max(allowed, period))]
     return Plan(
         rows=tuple(rows),
@@ -168,8 +180,12 @@ class _Stream:
     underruns: int = 0
     excused: bool = False  # the next late frame is late for want of text
 
+    @property
+    def is_file(self) -> bool:
+        return self.max_lead == math.inf
+
     def lead(self, now: float, period: float) -> float | None:
-        if self.start is None:  # a first frame may wait to be taken: it is in hand
+        if self.start is None:  # no player yet: a first frame waits to be taken; or never, a file
             return self.generated * period if self.delivered else None
         heard = min(now - self.start, self.taken * period) if self.played is None else self.played
         return self.generated * period - heard
@@ -188,7 +204,7 @@ class FrameClock:
         self.gap = Gap()
         self.underruns = 0
         self.first_audio = Tally((0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0))
-        """From a stream's arrival to its first frame."""
+        """From a stream's arrival to its first frame; of those that somebody hears as they come."""
         self.lateness = Tally((-2.0, -1.0, -0.5, -0.2, -0.08, 0.0, 0.08, 0.2, 0.5, 1.0))
         """When frames after the first came, minus when their players ran dry; negative is early."""
         self.underruns_of_streams = Tally((0, 1, 2, 5, 10, 50))
@@ -215,11 +231,12 @@ class FrameClock:
         stream_id: str,
         *,
         arrival: float,
-        max_lead: float = math.inf,
+        max_lead: float,
         units: float = math.inf,
         starve_timeout: float = math.inf,
     ) -> None:
-        """A stream arrives. `units`: of its text, if more of it may come."""
+        """A stream arrives. `max_lead` inf is a file: nobody hears it while it is made, so it has
+        no deadlines. `units`: of its text, if more of it may come."""
         with self._lock:
             self._streams[stream_id] = _Stream(arrival, max_lead, units, starve_timeout)
 
@@ -259,7 +276,7 @@ class FrameClock:
             for stream_id in stream_ids:
                 if (stream := self._streams.get(stream_id)) is None:
                     continue
-                late = now - self._dry(stream)
+                late = -math.inf if stream.is_file else now - self._dry(stream)
                 if stream.delivered and not stream.excused and late > -COMFORT:
                     self.gap.observe(now - stream.decoded_at)
                 if stream.start is not None:
@@ -280,16 +297,20 @@ class FrameClock:
         return stream.start + stream.delivered * self.period
 
     def slack_at_reader(self, stream_id: str) -> float:
-        """Until the reader has played all that was delivered to it; 0 before first audio."""
+        """Until the reader has played all that was delivered to it; 0 before first audio, inf for
+        a file."""
         with self._lock:
             stream = self._streams.get(stream_id)
-            return 0.0 if stream is None else self._dry(stream) - self.now()
+            if stream is None:
+                return 0.0
+            return math.inf if stream.is_file else self._dry(stream) - self.now()
 
     def opening(self, stream_id: str) -> float:
         """How long a first frame waits for the second before its player starts: no time unless
         frames come further apart now than a period, and never past `FIRST_AUDIO_TARGET`."""
         with self._lock:
-            if (stream := self._streams.get(stream_id)) is None:
+            stream = self._streams.get(stream_id)
+            if stream is None or stream.is_file:
                 return 0.0
             left = stream.arrival + FIRST_AUDIO_TARGET - self.now()
             return max(0.0, min(self.gap.longest - self.period, left))
@@ -300,7 +321,7 @@ class FrameClock:
             if (stream := self._streams.get(stream_id)) is None:
                 return
             stream.taken += 1
-            if stream.start is None:
+            if stream.start is None and not stream.is_file:
                 stream.start = self.now()
                 self.first_audio.add(stream.start - stream.arrival)
 
