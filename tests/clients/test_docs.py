@@ -54,3 +54,4 @@ async def test_snippet(tmp_path: Path, code: str) -> None:
             )
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     assert done.stdout
+    assert not re.search(rb"\b0 bytes|\[\]", done.stdout), "nothing was heard"
