@@ -2,8 +2,9 @@
 HTTP calls.
 
 A connection speaks one output format, that of its first message. Transcripts are joined as they
-come. Of the generation settings `speed` is honoured; what tunes a model of theirs is taken without
-effect, and so is the name of theirs as `model_id`.
+come; with a space where `max_buffer_delay_ms` is 0, for then each is a phrase of its own. Of the
+generation settings `speed` is honoured; what tunes a model of theirs is taken without effect, and
+so is the name of theirs as `model_id`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from omni_speak.runtime.errors import SpeechError
 from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.audio import WavEncoding
 from omni_speak.streams.dialect import Reply
-from omni_speak.streams.dialects.text import Foreign, Transcript, parse
+from omni_speak.streams.dialects.text import Foreign, Transcript, parse, separated
 from omni_speak.streams.errors import error_json, status_of, status_of_event
 from omni_speak.streams.http_speech import (
     Plain,
@@ -180,9 +181,12 @@ class CartesiaDialect:
             return [Cancel(context=name)] if name in self._contexts else []
         answer: list[ClientMessage | Reply] = self._begin(message)
         context = self._contexts[name]
-        if message.transcript and (context.transcript.text or message.transcript.strip()):
-            context.transcript.append(message.transcript)
-            answer.append(TextAppend(context=name, text=message.transcript))
+        text = message.transcript
+        if message.max_buffer_delay_ms == 0:
+            text = separated(context.transcript.text, text)
+        if text and (context.transcript.text or text.strip()):
+            context.transcript.append(text)
+            answer.append(TextAppend(context=name, text=text))
         if message.flush:
             context.flushes.append(len(re.sub(r"\W+\Z", "", context.transcript.text)))
             answer.append(TextFlush(context=name))

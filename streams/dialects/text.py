@@ -41,7 +41,7 @@ def parse(kind: type[M], data: str | bytes) -> M:
 
 def separated(text: str, piece: str) -> str:
     """What comes after `text`, with a space before it where they have none."""
-    parted = not text or text[-1].isspace() or piece[:1].isspace()
+    parted = not text or not piece or text[-1].isspace() or piece[:1].isspace()
     return piece if parted else " " + piece
 
 

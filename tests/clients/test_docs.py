@@ -33,7 +33,7 @@ SNIPPETS = [
 
 @pytest.mark.parametrize("code", SNIPPETS)
 async def test_snippet(tmp_path: Path, code: str) -> None:
-    named = [name for name in ("livekit", "vllm_omni") if name in code]
+    named = [name for name in ("livekit", "pipecat", "vllm_omni") if name in code]
     environment = named[0] if named else "sdk"
     if environment == "vllm_omni":
         code = WITHOUT_TORCH + code
@@ -54,3 +54,4 @@ async def test_snippet(tmp_path: Path, code: str) -> None:
             )
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     assert done.stdout
+    assert not re.search(rb"\b0 bytes|\[\]", done.stdout), "nothing was heard"

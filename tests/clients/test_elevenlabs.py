@@ -35,6 +35,7 @@ async def test_livekit_speaks_in_two_contexts_at_once(server: Running) -> None:
     assert [said["bytes"] for said in heard["said"]] == [2 * 4 * SAMPLES] * 4
     texts = ["Hello there my friend.", "Another one speaks meanwhile."] * 2
     assert [said["words"] for said in heard["said"]] == [text.split() for text in texts]
+    assert heard["after"] == {"bytes": 2 * 2 * SAMPLES, "words": ["Yes,", "what?"]}
     assert not server.engine.running
 
 

@@ -151,6 +151,20 @@ async def test_cartesia_cancel_ends_one_of_two_contexts(server: Running) -> None
     await silence(server)
 
 
+@pytest.mark.parametrize(("delay", "words"), [(0, ["one", "two"]), (None, ["onetwo"])])
+async def test_cartesia_parts_phrases_that_are_not_to_be_buffered(
+    server: Running, delay: int | None, words: list[str]
+) -> None:
+    common: dict[str, Any] = {"max_buffer_delay_ms": delay, "add_timestamps": True}
+    async with dial(server, CARTESIA) as socket:
+        for text in ("one", "two"):
+            await tell(socket, **cartesia("a", text, **common, **{"continue": True}))
+        await tell(socket, **cartesia("a", "", **common))
+        heard = await hear_until(socket, "done")
+    told = [message["word_timestamps"] for message in heard if message["type"] == "timestamps"]
+    assert [word for marks in told for word in marks["words"]] == words
+
+
 async def test_deepgram_clear_is_a_barge_in_and_turns_do_not_mix(server: Running) -> None:
     async with dial(server, DEEPGRAM) as socket:
         assert (await hear(socket))["type"] == "Metadata"
