@@ -234,8 +234,8 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"{START}{DAY}-{MONTH_NUMBER}-(\d{{4}}){END}", saying.say_day_first),
         (rf"{START}(\d{{1,7}}(?:-\d{{1,7}}){{2,5}})(?![\w-])", saying.say_phone),
         (rf"{START}((?<=[Tt]he ))?{DAY_OR_DAYS}(?: of)? {MONTH}{YEAR}", saying.say_day_month),
-        (rf"{START}([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d(?:\.\d{{1,6}})?))?(?: ?{HALF}|h\b|(?![\w:]))",
-         saying.say_time),
+        (rf"{START}([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d(?:\.\d{{1,6}})?))?"
+         rf"(?: ?{HALF}|h\b|(?![\w:]))", saying.say_time),
         (rf"{START}(\d{{1,2}})\.([0-5]\d) ?{HALF}", saying.say_clock),
         (rf"{START}([01]?\d|2[0-4])h([0-5]\d){END}", saying.say_clock),
         (rf"{START}(\d{{1,2}}) ?{HALF}", saying.say_hour),
