@@ -151,7 +151,7 @@ def any_of(words: Iterable[str]) -> str:
 
 START = r"(?<![\w.,])"
 END = r"(?!\w)"
-SIGN = r"(?:(?<![\w.)])([-+]))?(?<![\w.])"
+SIGN = r"(?:(?<![\w.)%°])([-+]))?(?<![\w.])"
 WHOLE = r"(?:\d{1,3}(?:,\d{3})++(?!\d)|\d++)"
 NUMBER = rf"({WHOLE}(?:\.\d++)?|\.\d++)"
 SCALE = r"(?:[ -]?(thousand|million|billion|trillion|[kKmMbBtT]n?)(?![A-Za-z]))?"
@@ -225,6 +225,8 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"{START}(\d{{4}})[-/](0[1-9]|1[0-2])[-/]{DAY}T(\d\d):(\d\d)(?::\d\d(?:\.\d{{1,9}})?)?"
          rf"(Z)?{END}", saying.say_iso_time),
         (rf"{START}(\d{{4}})[-/](0[1-9]|1[0-2])[-/]{DAY}{END}", saying.say_iso_date),
+        (rf"{START}((?:19|20)\d\d)-(0[1-9])(?![\w-])", saying.say_iso_month),
+        (rf"{START}{MONTH_NUMBER}/((?:19|20)\d\d)(?![\w/])", saying.say_month_of_year),
         (rf"{START}{MONTH_NUMBER}/{DAY}/(\d{{4}}|\d\d){END}", saying.say_month_first),
         (rf"{START}{DAY}/{MONTH_NUMBER}/(\d{{4}}|\d\d){END}", saying.say_day_first),
         (rf"{START}{DAY}\.(0[1-9]|1[0-2])\.(\d{{4}}){END}", saying.say_day_first),
@@ -232,8 +234,8 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"{START}{DAY}-{MONTH_NUMBER}-(\d{{4}}){END}", saying.say_day_first),
         (rf"{START}(\d{{1,7}}(?:-\d{{1,7}}){{2,5}})(?![\w-])", saying.say_phone),
         (rf"{START}((?<=[Tt]he ))?{DAY_OR_DAYS}(?: of)? {MONTH}{YEAR}", saying.say_day_month),
-        (rf"{START}([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d))?(?: ?{HALF}|h\b|(?![\w:]))",
-         saying.say_time),
+        (rf"{START}([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d(?:\.\d{{1,6}})?))?"
+         rf"(?: ?{HALF}|h\b|(?![\w:]))", saying.say_time),
         (rf"{START}(\d{{1,2}})\.([0-5]\d) ?{HALF}", saying.say_clock),
         (rf"{START}([01]?\d|2[0-4])h([0-5]\d){END}", saying.say_clock),
         (rf"{START}(\d{{1,2}}) ?{HALF}", saying.say_hour),
@@ -264,9 +266,11 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"{START}(?:(\d{{1,4}})(?: {{1,2}}|-))?(\d{{1,4}})/(\d{{1,4}})(?![\w/])",
          saying.say_fraction),
         (rf"{START}50-50{END}", always("fifty fifty")),
+        (rf"{START}24/7/365{END}", always("twenty four seven, three sixty five")),
+        (rf"{START}401\(?k\b\)?", always("four oh one K")),
         (rf"{START}(720|1080|1440|2160|480|360|240)([pi]){END}", saying.say_video_lines),
         (rf"{SIGN}{NUMBER}[eE]([-+]?\d{{1,3}}){END}", saying.say_scientific),
-        (rf"{START}{NUMBER}(M|B)(?=\+? {MANY})", saying.say_millions),
+        (rf"{START}{NUMBER}(M|B)(?=\+(?!\w)|\+? {MANY})", saying.say_millions),
         (r"(?:(?<=[Cc]all )|(?<=[Dd]ial ))(\d{3})(?![\d,.]\d|\d)", saying.say_digits),
         (r"(?:(?<=[Cc]ode )|(?<=[Cc]ode is )|(?<=\bPIN )|(?<=\bPIN is )|(?<=\bZIP ))(\d{3,10})"
          r"(?![\d,.]\d|\w)", saying.say_digits),
@@ -316,6 +320,7 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
     (r"[^\w']", [
         (r" +(?![-x×*–/<>])", silent),
         (r"[=+&@%#<>~]{3,}+", silent),
+        (r"(?<=-\d{4}) ?x(?=\d{2,5}(?!\w))", always("extension")),
         (r"(?<=\d) ?[x×] ?(?=\d+ ?=|10\^)", always("times")),
         (r"(?<=\d) ?[x×] ?(?=\d)", always("by")),
         (r"(?<=cm|mm|km|ft|in) ?[x×] ?(?=\d)", always("by")),
@@ -324,6 +329,7 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (r"(?<=\d) - (?=\d)|(?<=\d)-(?=\d+(?:\.\d+)? ?=)", always("minus")),
         (rf"(?:(?<=[\d%°])-|(?<=\d[a-zA-Z][mMgBs])-|(?<=\d[mgs])-|(?<=[\w%°]) ?– ?"
          rf"|(?<=[aApP]\.[mM]\.) ?[-–] ?)(?=[$£€]?\d)|(?<=\w)-(?=[$£€]\d)"
+         rf"|(?<=noon)-(?=\d)|(?<=midnight)-(?=\d)"
          rf"|(?<=[a-z.\d]) ?– ?(?={MONTH_NAME}|{DAY_NAME})", always("to")),
         (r"(?<=[a-z]{3})\^\d+", silent),  # a footnote
         (r"\^2(?!\d)", always("squared")),
