@@ -25,6 +25,7 @@ from omni_speak.streams.encoder import OPUS_RATES
 from omni_speak.streams.messages import (
     SAMPLE_RATES,
     SERVER_MESSAGE,
+    TRY_AGAIN_LATER,
     ContextDone,
     ErrorEvent,
     SessionClosed,
@@ -358,11 +359,12 @@ async def elevenlabs_single(url: str, chance: Random) -> None:
         with suppress(ConnectionClosed):
             while True:
                 finals += bool(json.loads(await socket.recv()).get("isFinal"))
-        hold(finals == 1, f"{finals} times isFinal")
+        full = socket.close_code == TRY_AGAIN_LATER
+        hold(full or finals == 1, f"{finals} times isFinal")
 
 
 async def cartesia(url: str, chance: Random) -> None:
-    """Many contexts over one socket, some cancelled; each is done once."""
+    """Many contexts over one socket, some cancelled; each is done once, or finds no place."""
     form = {
         "container": "raw",
         "encoding": chance.choice(("pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw")),
@@ -392,7 +394,7 @@ async def cartesia(url: str, chance: Random) -> None:
         done: list[str] = []
         while len(done) < len(names):
             message = json.loads(await socket.recv())
-            if message["type"] == "done":
+            if message["type"] == "done" or message.get("error_code") == "overloaded":
                 done.append(message["context_id"])
             await pause(chance, 0.1)
         hold(sorted(done) == names, f"{done} are done of {names}")
@@ -419,6 +421,8 @@ async def deepgram(url: str, chance: Random) -> None:
             while True:
                 data = await socket.recv()
                 told.append("audio" if isinstance(data, bytes) else json.loads(data)["type"])
+        if socket.close_code == TRY_AGAIN_LATER:
+            return
         hold(told[-1] == "Flushed", f"the last was told {told[-3:]}")
         hold(socket.close_code == 1000, f"closed with {socket.close_code}")
 
