@@ -37,6 +37,15 @@ app = typer.Typer(
 COMMANDS = {"say", "serve", "voices", "doctor"}
 
 Model = Annotated[str, typer.Option(help="A bundled model's name, or a model's directory.")]
+Lexicon = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="How to read words: one a line, the word, a tab, its IPA.",
+    ),
+]
 Server = Annotated[
     str | None,
     typer.Option(metavar="URL", help="A running server, instead of your own warm engine."),
@@ -80,6 +89,7 @@ def say(
     speed: Annotated[float, typer.Option(help="1.0 is the voice's own rate.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Speak exactly as an earlier time.")] = None,
     model: Model = "wren",
+    lexicon: Lexicon = None,
     server: Server = None,
     no_daemon: Annotated[
         bool, typer.Option("--no-daemon", help="Load the engine into this process.")
@@ -98,6 +108,7 @@ def say(
     job = Job(
         request=SpeechRequest(read_text(text, file), voice=voice, speed=speed, seed=seed),
         model=model,
+        lexicon=lexicon,
         server=server,
         in_process=no_daemon,
         output=output,
@@ -123,6 +134,7 @@ def serve(
         Path | None, typer.Option(help="Listen on this Unix socket, and on no port.")
     ] = None,
     model: Model = "wren",
+    lexicon: Lexicon = None,
     max_streams: Annotated[
         str, typer.Option(help="Streams at the same time; auto: as many as can be in time.")
     ] = "auto",
@@ -178,7 +190,11 @@ def serve(
         )
     streams = "auto" if max_streams == "auto" else int(max_streams)
     factory = engine_factory(
-        model=model, max_streams=streams, max_queue=max_queue, ordering=ordering
+        model=model,
+        lexicon=lexicon,
+        max_streams=streams,
+        max_queue=max_queue,
+        ordering=ordering,
     )
     try:
         policy = Policy(

@@ -343,7 +343,7 @@ class DuplexClient:
     ) -> Speech:
         """Speak a whole text: `async for frame in client.speak("…")`.
 
-        `max_lead_ms` None brings it as fast as it can be made, for a file.
+        `max_lead_ms` None is for a file: as fast as those whom somebody hears leave room for.
         """
         request = self._request(voice, speed, seed, temperature, max_lead_ms)
         return Speech(self, text, request)
@@ -438,7 +438,8 @@ class DuplexClient:
 
     async def _send(self, message: ClientMessage) -> None:
         """Raises ConnectionLost. A message that a break swallowed is sent again after it."""
-        await self._connected.wait()
+        while not self._connected.is_set():  # again: waiting lets the reader run, too
+            await self._connected.wait()
         if self._lost is not None:
             raise self._lost
         data = message.model_dump_json(exclude_none=True, warnings=False)

@@ -77,7 +77,8 @@ class Resume(Message):
 class SessionOpen(Message):
     """`voice` is the default of the session's contexts; `sample_rate` null is the model's own.
     The first message of a context carries one frame, so that sound starts at once, the following
-    ones `frames_per_message`; null: as many as wait, as long as the listener is far enough behind.
+    ones `frames_per_message`, but at most half of what their context's `max_lead_ms` holds; null:
+    as many as wait, as long as the listener is far enough behind.
     A `resumable` session outlives a connection that breaks, by `limits.resume_s`. With `resume` the
     other fields are ignored: the session goes on as it was opened."""
 
@@ -91,7 +92,8 @@ class SessionOpen(Message):
 
 
 class ContextOpen(Message):
-    """`max_lead_ms`: how far generation may run ahead of the listener; null: as fast as it can.
+    """`max_lead_ms`: how far generation may run ahead of the listener; null is a file, which nobody
+    hears while it is made: it comes as fast as contexts with listeners leave room for.
     One whose text has not come for `starve_timeout_ms` gives its place in the engine back; it may
     wait for another when its text goes on."""
 
@@ -143,7 +145,9 @@ class Cancel(Message):
 
 
 class PlaybackAck(Message):
-    """The listener has heard the context up to this sample, counted as `pts` is."""
+    """The listener has heard the context up to this sample, counted as `pts` is. From an epoch's
+    first ack on, only acks count for its lead, no longer the wall clock: a listener who sends none
+    any more has paused, and generation waits for the next."""
 
     type: Literal["playback.ack"] = "playback.ack"
     context: ContextName
