@@ -34,6 +34,7 @@ from omni_speak.streams.encoder import OPUS_RATES
 from omni_speak.streams.messages import (
     SAMPLE_RATES,
     SERVER_MESSAGE,
+    TRY_AGAIN_LATER,
     ContextDone,
     ContextInterrupted,
     ContextOpened,
@@ -450,12 +451,13 @@ async def elevenlabs_single(url: str, chance: Random, seen: Counter[str]) -> Non
         with suppress(ConnectionClosed):
             while True:
                 finals += bool(json.loads(await hear(socket)).get("isFinal"))
-        hold(finals == 1, f"{finals} times isFinal")
-        seen["ended"] += 1
+        full = socket.close_code == TRY_AGAIN_LATER
+        hold(full or finals == 1, f"{finals} times isFinal")
+        seen["refused" if full else "ended"] += 1
 
 
 async def cartesia(url: str, chance: Random, seen: Counter[str]) -> None:
-    """Many contexts over one socket, some cancelled; each is done once."""
+    """Many contexts over one socket, some cancelled; each is done once, or finds no place."""
     form = {
         "container": "raw",
         "encoding": chance.choice(("pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw")),
@@ -485,7 +487,7 @@ async def cartesia(url: str, chance: Random, seen: Counter[str]) -> None:
         done: list[str] = []
         while len(done) < len(names):
             message = json.loads(await hear(socket))
-            if message["type"] == "done":
+            if message["type"] == "done" or message.get("error_code") == "overloaded":
                 done.append(message["context_id"])
             await pause(chance, 0.1)
         hold(sorted(done) == names, f"{done} are done of {names}")
@@ -513,6 +515,9 @@ async def deepgram(url: str, chance: Random, seen: Counter[str]) -> None:
             while True:
                 data = await hear(socket)
                 told.append("audio" if isinstance(data, bytes) else json.loads(data)["type"])
+        if socket.close_code == TRY_AGAIN_LATER:
+            seen["refused"] += 1
+            return
         hold(told[-1] == "Flushed", f"the last was told {told[-3:]}")
         hold(socket.close_code == 1000, f"closed with {socket.close_code}")
         seen["ended"] += 1
