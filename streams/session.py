@@ -125,12 +125,14 @@ class Sessions:
 @dataclass(slots=True, eq=False)
 class _Link:
     """A connection. One that resumes gets `greeting`, and what was sent after number `seq`. `left`
-    is set when it is no longer the session's, `over` when nobody will use it any more."""
+    is set when it is no longer the session's, `over` when nobody will use it any more. What is
+    `deaf` takes nothing any more; the reader will find out whether it said good-bye."""
 
     socket: Socket
     greeting: SessionOpened | None = None
     seq: int | None = None
     dropped: bool = False
+    deaf: bool = False
     receiving: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     writing: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     left: anyio.Event = field(default_factory=anyio.Event)
@@ -214,7 +216,7 @@ class DuplexSession:
         self._journal = Journal(limits.journal_bytes)
         self._link: _Link | None = _Link(socket)
         self._told = 0
-        """What of the journal the last connection was told, when there is none."""
+        """What of the journal the last connection was told, when none takes anything."""
         self._given: anyio.Event | None = None
         self._linked = anyio.Event()
         self._speakers: dict[int, _Speaker] = {}
@@ -282,7 +284,8 @@ class DuplexSession:
                 return
             if self._link is not link:
                 continue
-            self._link, self._told = None, self._journal.next
+            self._link = None
+            self._deafen(link)
             link.left.set()
             link.drop()
             link.over.set()
@@ -341,7 +344,7 @@ class DuplexSession:
         """The only task that sends, so that what is stamped is sent, in that order."""
         while True:
             link = self._link
-            if link is None:
+            if link is None or link.deaf:
                 await self._write_ahead()
                 continue
             with link.writing:
@@ -352,7 +355,9 @@ class DuplexSession:
                 except Refused as gap:  # forgotten since the connection asked
                     await self._give_up(link, gap.message)
                 except Disconnected:
-                    link.drop()
+                    # Not the end: the reader may wait for room in the outbox.
+                    self._deafen(link)
+                    continue
             await link.left.wait()
 
     async def _write_to(self, link: _Link) -> None:
@@ -364,6 +369,10 @@ class DuplexSession:
         async for item in self._outgoing:
             for told in self._stamp(item):
                 await self._tell(link, told)
+
+    def _deafen(self, link: _Link) -> None:
+        if not link.deaf:
+            link.deaf, self._told = True, self._journal.next
 
     async def _write_ahead(self) -> None:
         """Nobody listens: what is made waits in the journal."""
