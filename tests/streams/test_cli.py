@@ -168,6 +168,20 @@ async def test_play_hands_the_samples_to_a_player(server: Running, tmp_path: Pat
     assert "-r 24000" in (tmp_path / "arguments").read_text()
 
 
+async def test_play_tells_the_server_what_was_heard(server: Running, tmp_path: Path) -> None:
+    # Takes a second's sound, and then no more.
+    env = player(tmp_path, "/usr/bin/head -c 48000 > /dev/null; exec /bin/sleep 60")
+    command = [*CLI, "hi #endless", "--play", "--server", server.url]
+    with anyio.fail_after(30):
+        async with await anyio.open_process(command, env=os.environ | env) as process:
+            while server.engine.heard < 24_000 - 4096:  # head reads ahead
+                await anyio.sleep(0.01)
+            assert server.engine.heard <= 24_000 + 8192
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 130
+    await nothing_runs(server)
+
+
 async def test_D24_no_device(server: Running, tmp_path: Path) -> None:
     env = player(tmp_path, "echo 'aplay: no such device' >&2; exit 1")
     where = ["--server", server.url, "--play"]
