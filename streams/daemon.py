@@ -118,8 +118,8 @@ def check_private(folder: Path) -> None:
 async def connect(
     model: str, server: str | None = None, *, on_start: Callable[[], None] = lambda: None
 ) -> AsyncIterator[DuplexClient]:
-    """A client of `server`, or else of the user's warm engine of `model`, started if there is none
-    (`on_start` is called when that has to be waited for).
+    """A client of `server`, with OMNI_SPEAK_TOKEN's token, or else of the user's warm engine of
+    `model`, started if there is none (`on_start` is called when that has to be waited for).
 
     Raises NoDaemon if it does not start, and what the client raises.
     """
@@ -133,7 +133,8 @@ async def connect(
 
 async def _enter(stack: AsyncExitStack, server: str) -> DuplexClient:
     try:
-        return await stack.enter_async_context(DuplexClient(server, resumable=False))
+        token = os.environ.get("OMNI_SPEAK_TOKEN")
+        return await stack.enter_async_context(DuplexClient(server, token=token, resumable=False))
     except ValueError as error:
         raise InvalidRequest(str(error), param="server") from None
 

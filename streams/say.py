@@ -80,6 +80,8 @@ def read_text(text: str | None, file: Path | None) -> str:
         return _decode(file.read_bytes(), str(file))
     assert text is not None
     if text == "-":
+        if sys.stdin is None:
+            raise InvalidRequest("standard input is closed", param="text")
         return _decode(sys.stdin.buffer.read(), "standard input")
     try:
         text.encode()  # an argument's stray bytes arrive as lone surrogates
@@ -117,9 +119,10 @@ def _on_stdout(job: Job) -> bool:
 def check_output(job: Job) -> None:
     """Refuse now what would otherwise fail after seconds of engine start."""
     if _on_stdout(job):
-        if sys.stdout.isatty():
+        if sys.stdout is None or sys.stdout.isatty():
+            where = "a terminal" if sys.stdout else "a closed stdout"
             raise InvalidRequest(
-                "not writing audio to a terminal: give -o FILE, --play, or redirect stdout",
+                f"not writing audio to {where}: give -o FILE, --play, or redirect stdout",
                 param="output",
             )
     elif job.output is not None:
