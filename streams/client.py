@@ -658,7 +658,9 @@ def _connection_error(url: str, error: Exception) -> SpeechError:
             return ServerError(str(refusal["code"]), f"{url} refused: {refusal['message']}")
         except (ValueError, KeyError, TypeError):
             return ServerError("refused", f"{url} refused with status {status}")
-    if isinstance(error, ConnectionClosed) and error.rcvd is not None:
+    if isinstance(error, ConnectionClosed):
+        if error.rcvd is None:
+            return ConnectionLost(f"the connection to {url} broke")
         closed = f"{error.rcvd.code} {error.rcvd.reason}".strip()
         return ConnectionLost(f"{url} closed the connection: {closed}")
     return ConnectionLost(f"no connection to {url}: {error}")

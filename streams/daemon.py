@@ -137,6 +137,11 @@ async def _enter(stack: AsyncExitStack, server: str) -> DuplexClient:
         return await stack.enter_async_context(DuplexClient(server, token=token, resumable=False))
     except ValueError as error:
         raise InvalidRequest(str(error), param="server") from None
+    except ServerError as error:
+        if error.code == "unauthorized":
+            text = f"{server} asks for a token: set OMNI_SPEAK_TOKEN to one that it knows"
+            raise ServerError(error.code, text) from None
+        raise
 
 
 async def _enter_warm(

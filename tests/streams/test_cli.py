@@ -293,7 +293,9 @@ async def test_a_token_comes_from_the_environment(tmp_path: Path) -> None:
     token = "a-token-for-the-command-line"
     async with serving(uds=tmp_path / "s.sock", policy=Policy(tokens=(token,))) as server:
         arguments = ["voices", "--server", server.url]
-        assert (await cli(*arguments)).returncode == 1
+        unknown = await cli(*arguments, env={"OMNI_SPEAK_TOKEN": "0123456789abcdef"})
+        assert unknown.returncode == 1
+        assert b"asks for a token: set OMNI_SPEAK_TOKEN" in unknown.stderr
         known = await cli(*arguments, env={"OMNI_SPEAK_TOKEN": token})
         assert known.stdout == b"Ada\nbob\n"
 

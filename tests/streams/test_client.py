@@ -404,12 +404,9 @@ async def test_any_number_of_old_frames_may_be_before_the_answer(server: Running
         context = await client.open_context(max_lead_ms=None)
         await context.append("Go on #endless")
         await context.flush()
-        made = -1
-        while made < server.engine.frames:  # until every buffer on the way is full
-            made = server.engine.frames
-            await anyio.sleep(0.2)
-        assert made > 2 * QUEUE
         with anyio.fail_after(20):
+            while server.engine.frames < 2 * QUEUE + 50:  # in every buffer on the way
+                await anyio.sleep(0.01)
             await context.interrupt()
         await context.cancel()
         assert [frame async for frame in context] == []
@@ -527,9 +524,9 @@ async def test_a_session_that_cannot_be_resumed_is_an_error(server: Running) -> 
             frames = aiter(speech)
             await anext(frames)
             cable.unplug()
-            with pytest.raises(ConnectionLost, match="no connection"):
+            with pytest.raises(ConnectionLost, match="broke"):
                 await exhaust(frames)
-            with pytest.raises(ConnectionLost, match="no connection"):
+            with pytest.raises(ConnectionLost, match="broke"):
                 await client.open_context()
         await idle(server.engine)
 
