@@ -26,8 +26,8 @@ BROKEN_PIPE = 141
 
 app = typer.Typer(
     help="Speak: text goes in while audio comes out.",
-    epilog="`omni-speak TEXT` is short for `omni-speak say TEXT`; `-` reads standard input.",
-    no_args_is_help=True,
+    epilog="`omni-speak TEXT` is short for `omni-speak say TEXT`; `-` reads standard input, and "
+    "a text that begins with - follows --.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -48,7 +48,11 @@ Lexicon = Annotated[
 ]
 Server = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="A running server, instead of your own warm engine."),
+    typer.Option(
+        metavar="URL",
+        help="A running server, instead of your own warm engine; OMNI_SPEAK_TOKEN holds the token "
+        "it may ask for.",
+    ),
 ]
 
 
@@ -170,8 +174,12 @@ def serve(
             help="Other services' protocols to answer beside our own; else all there are.",
         ),
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Serve TLS with this certificate.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(exists=True, help="Serve TLS with this certificate.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(exists=True, help="The certificate's key.")
+    ] = None,
     tls_self_signed: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Serve TLS with a certificate made and kept here."),
@@ -253,12 +261,16 @@ def doctor() -> None:
 
 def main() -> None:
     """Run the command line: one line on stderr and an exit code for whatever goes wrong."""
-    arguments = sys.argv[1:]
+    plug_closed_streams()
+    arguments = sys.argv[1:] or ["--help"]
     known = COMMANDS | {"--help", "-h", "--version"}
-    if arguments and arguments[0] not in known:
+    if arguments[0] not in known:
         arguments.insert(0, "say")
     try:
-        app(arguments)
+        sys.exit(app(arguments, standalone_mode=False))
+    except typer.TyperException as error:
+        print(f"omni-speak: {error.format_message()}; see --help", file=sys.stderr)
+        sys.exit(error.exit_code)
     except SpeechError as error:
         print(f"omni-speak: {error}", file=sys.stderr)
         # An error with a `param` blames an input, whoever found it.
@@ -268,11 +280,23 @@ def main() -> None:
         sys.exit(1)
 
 
+def plug_closed_streams() -> None:
+    """No file or socket may get the number of a standard stream that was closed: audio, or an
+    error, would be written into it."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w")
+
+
 def leave(code: int) -> NoReturn:
     """At once: a thread may hang in a pipe that nobody empties, Python's own exit would wait for
     it or complain about a stdout that cannot be flushed, and taking an engine's torch and vLLM
     down module by module takes seconds."""
-    if code == 0:
+    if code == 0 and sys.stdout is not None:
         sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

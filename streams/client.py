@@ -14,17 +14,16 @@ from __future__ import annotations
 import itertools
 import json
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import ExitStack, aclosing, suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 import anyio
 import numpy as np
 from anyio.abc import TaskGroup
-from anyio.from_thread import BlockingPortal, start_blocking_portal
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
@@ -36,7 +35,6 @@ from omni_speak.runtime.errors import InvalidRequest, SpeechError, TextTooLong
 from omni_speak.streams.audio import S16Reader
 from omni_speak.streams.dialects.native import SUBPROTOCOL
 from omni_speak.streams.messages import (
-    DEFAULT_LEAD_MS,
     SERVER_MESSAGE,
     AudioFormat,
     Cancel,
@@ -122,14 +120,39 @@ class SpokenSummary:
     seed: int
 
 
+class Player(Protocol):
+    """Whatever makes a context's frames heard."""
+
+    @property
+    def playhead(self) -> int:
+        """Up to which sample the context was heard, counted as `pts` is."""
+
+
+class Manner(TypedDict, total=False):
+    """How a context speaks; what is left out is the server's choice, or 1.0 for `speed`.
+
+    `max_lead_ms` is how far the server may be ahead of the listener, 2,000 if left out; None is for
+    a file: as fast as those whom somebody hears leave room for.
+    """
+
+    voice: str | None
+    speed: float
+    seed: int | None
+    temperature: float | None
+    max_lead_ms: int | None
+
+
 ContextEvent = AudioFrame | CodesFrame | Marks | ContextFlushed | ContextInterrupted
 _Item = WireFrame | Marks | ContextFlushed | ContextInterrupted | ContextDone | SpeechError
 
 
 @dataclass(slots=True, eq=False)
-class _Answer:
+class _Asked:
+    """An interrupt, and its answer once it `came`."""
+
+    context: Context
     came: anyio.Event = field(default_factory=anyio.Event)
-    event: ContextInterrupted | SpeechError | None = None
+    answer: ContextInterrupted | SpeechError | None = None
 
 
 class Context:
@@ -137,14 +160,15 @@ class Context:
     `events`; `opened` is set before the first, `result` after the last. Leaving the iteration early
     cancels."""
 
-    def __init__(self, client: DuplexClient, name: str) -> None:
+    def __init__(self, client: DuplexClient, name: str, player: Player | None) -> None:
         self.name = name
         self.opened: ContextOpened | None = None
         self.result: SpokenSummary | None = None
         self.epoch = 0
         self._client = client
+        self._player = player
+        self._samples = S16Reader()
         self._inbox, self._items = anyio.create_memory_object_stream[_Item](QUEUE)
-        self._interrupts: deque[_Answer] = deque()
 
     async def append(self, text: str) -> None:
         """Raises InvalidRequest for text that UTF-8 cannot carry."""
@@ -172,53 +196,31 @@ class Context:
         await self._client._send(PlaybackAck(context=self.name, samples=samples))
 
     async def interrupt(self, played_ms: float | None = None) -> ContextInterrupted:
-        """Stop the speech, and learn what was heard of it; the context goes on with new text.
-        `played_ms` is the listener's place in its media time, else acks or the clock tell.
+        """Stop the speech, and learn what was heard of it; the context goes on with new text, if it
+        is not done. `played_ms` is the listener's place in its media time; else the player tells,
+        else acks or the clock.
 
-        No frame of before is iterated once this returns; what waited here is dropped. Raises the
-        server's error, and ConnectionLost.
+        No frame of before is iterated once this returns; what waited here is dropped. A context
+        whose iteration is over may be playing still, and is interrupted, too. Raises the server's
+        error, and ConnectionLost.
         """
-        answer = _Answer()
-        self._interrupts.append(answer)
-        ends: list[_Item] = []
-        while True:  # the reader may be waiting for room here, and the answer come behind it
-            try:
-                item = self._items.receive_nowait()
-            except (anyio.WouldBlock, anyio.ClosedResourceError, anyio.EndOfStream):
-                break
-            if isinstance(item, ContextDone | SpeechError):
-                ends.append(item)
-        for item in ends:  # the iteration still has to end
-            self._inbox.send_nowait(item)
-        await self._client._send(Interrupt(context=self.name, played_ms=played_ms))
-        await answer.came.wait()
-        if isinstance(answer.event, SpeechError):
-            raise answer.event
-        assert answer.event is not None  # it came
-        return answer.event
+        if played_ms is None and self._player is not None:
+            played_ms = self._player.playhead * 1000 / self._client.info.sample_rate
+        asked = await self._client._interrupt(self, played_ms)
+        await asked.came.wait()
+        if isinstance(asked.answer, SpeechError):
+            raise asked.answer
+        assert asked.answer is not None  # it came
+        return asked.answer
 
     async def events(self) -> AsyncGenerator[ContextEvent]:
         """Frames, marks and answers in the order they were sent. Raises the server's errors for
         this context, and ConnectionLost."""
-        samples = S16Reader()
         try:
-            async for item in self._items:
-                match item:
-                    case WireFrame() if item.epoch == self.epoch:
-                        yield self._frame(item, samples)
-                    case Marks() if item.epoch == self.epoch:
-                        yield item
-                    case ContextFlushed() | ContextInterrupted():
-                        yield item
-                    case ContextDone():
-                        self.result = self._summary(item)
-                        if item.reason == "shutdown":
-                            raise ConnectionLost("the server shut down before the speech was whole")
-                        return
-                    case SpeechError():
-                        raise item
+            while (event := await self.next_event()) is not None:
+                yield event
         finally:
-            await self._client._leave(self)
+            await self.leave()
 
     async def __aiter__(self) -> AsyncGenerator[AudioFrame]:
         """The audio frames among the events."""
@@ -227,17 +229,54 @@ class Context:
                 if isinstance(event, AudioFrame):
                     yield event
 
-    def _frame(self, item: WireFrame, samples: S16Reader) -> AudioFrame | CodesFrame:
+    @property
+    def left(self) -> bool:
+        """Nobody iterates it any more."""
+        return self.name not in self._client._contexts
+
+    async def leave(self) -> None:
+        """End the iteration, and cancel what is not done; the end of an iteration does it."""
+        await self._client._leave(self)
+
+    async def next_event(self) -> ContextEvent | None:
+        """A step of `events`: None at the end, or once the context was left."""
+        with suppress(anyio.ClosedResourceError):
+            async for item in self._items:
+                match item:
+                    case WireFrame() if item.epoch == self.epoch:
+                        return self._frame(item)
+                    case Marks() if item.epoch == self.epoch:
+                        return item
+                    case ContextFlushed() | ContextInterrupted():
+                        return item
+                    case ContextDone():
+                        self.result = self._summary(item)
+                        if item.reason == "shutdown":
+                            raise ConnectionLost("the server shut down before the speech was whole")
+                        return None
+                    case SpeechError():
+                        raise item
+        if self._client._lost is not None:
+            raise self._client._lost
+        return None
+
+    def _drop_waiting(self) -> None:
+        """The reader may be waiting for room here, and the answer to an interrupt come behind."""
+        ends: list[_Item] = []
+        with suppress(anyio.WouldBlock, anyio.ClosedResourceError, anyio.EndOfStream):
+            while True:
+                item = self._items.receive_nowait()
+                if isinstance(item, ContextDone | SpeechError):
+                    ends.append(item)
+        for item in ends:  # the iteration still has to end
+            self._inbox.send_nowait(item)
+
+    def _frame(self, item: WireFrame) -> AudioFrame | CodesFrame:
         if item.kind == Kind.AUDIO:
-            return AudioFrame(samples.feed(item.payload), item.pts, item.tick, item.epoch)
+            return AudioFrame(self._samples.feed(item.payload), item.pts, item.tick, item.epoch)
         codes = np.frombuffer(item.payload, dtype="<u2").astype(np.uint16)
         codes = codes.reshape(-1, self._client.info.codebooks)
         return CodesFrame(codes, item.pts, item.tick, item.epoch, bool(item.flags & Flag.KEY))
-
-    def _answer(self, event: ContextInterrupted | SpeechError) -> None:
-        answer = self._interrupts.popleft()
-        answer.event = event
-        answer.came.set()
 
     def _summary(self, done: ContextDone) -> SpokenSummary:
         assert self.opened is not None  # the server says so first
@@ -254,10 +293,13 @@ class Context:
 class Speech:
     """One text being spoken: iterate once for its frames. Nothing is sent before."""
 
-    def __init__(self, client: DuplexClient, text: str, request: ContextOpen) -> None:
+    def __init__(
+        self, client: DuplexClient, text: str, request: ContextOpen, player: Player | None
+    ) -> None:
         self._client = client
         self._text = text
         self._request = request
+        self._player = player
         self._context: Context | None = None
 
     @property
@@ -272,23 +314,27 @@ class Speech:
 
     async def __aiter__(self) -> AsyncGenerator[AudioFrame]:
         """Raises TextTooLong, the server's errors for this text, and ConnectionLost."""
+        context = await self.begin()
+        async with aclosing(context.__aiter__()) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def begin(self) -> Context:
+        """Send the text; iterating does it."""
         limit = self._client.info.limits.text_chars
         if len(self._text) > limit:  # the server would refuse only what is over, in the middle
             raise TextTooLong(
                 f"the text has {len(self._text)} characters; at most {limit} are allowed",
                 param="text",
             )
-        self._context = await self._client._open(self._request)
-        frames = self._context.__aiter__()
+        self._context = context = await self._client._open(self._request, self._player)
         try:
-            await self._context.append(self._text)
-            await self._context.end()
-            async for frame in frames:
-                yield frame
-        finally:
-            with anyio.CancelScope(shield=True):
-                await self._client._leave(self._context)
-                await frames.aclose()
+            await context.append(self._text)
+            await context.end()
+        except BaseException:
+            await context.leave()
+            raise
+        return context
 
 
 class DuplexClient:
@@ -316,6 +362,7 @@ class DuplexClient:
         self._sent_count = 0
         self._seq: int | None = None
         self._contexts: dict[str, Context] = {}
+        self._interrupts: deque[_Asked] = deque()
         self._by_handle: dict[int, Context] = {}
         self._numbers = itertools.count(1)
         self._lost: SpeechError | None = None
@@ -331,53 +378,20 @@ class DuplexClient:
             raise RuntimeError("the client is not connected; use `async with DuplexClient(...)`")
         return self._info
 
-    def speak(
-        self,
-        text: str,
-        *,
-        voice: str | None = None,
-        speed: float = 1.0,
-        seed: int | None = None,
-        temperature: float | None = None,
-        max_lead_ms: int | None = DEFAULT_LEAD_MS,
-    ) -> Speech:
-        """Speak a whole text: `async for frame in client.speak("…")`.
-
-        `max_lead_ms` None is for a file: as fast as those whom somebody hears leave room for.
-        """
-        request = self._request(voice, speed, seed, temperature, max_lead_ms)
-        return Speech(self, text, request)
+    def speak(self, text: str, *, player: Player | None = None, **manner: Unpack[Manner]) -> Speech:
+        """Speak a whole text: `async for frame in client.speak("…")`."""
+        return Speech(self, text, self._request(manner), player)
 
     async def open_context(
-        self,
-        *,
-        voice: str | None = None,
-        speed: float = 1.0,
-        seed: int | None = None,
-        temperature: float | None = None,
-        max_lead_ms: int | None = DEFAULT_LEAD_MS,
+        self, *, player: Player | None = None, **manner: Unpack[Manner]
     ) -> Context:
         """A context for text that arrives bit by bit: append, flush and end it from one task while
-        another iterates it."""
-        return await self._open(self._request(voice, speed, seed, temperature, max_lead_ms))
+        another iterates it. What `player` has played is told to the server by itself."""
+        return await self._open(self._request(manner), player)
 
-    def _request(
-        self,
-        voice: str | None,
-        speed: float,
-        seed: int | None,
-        temperature: float | None,
-        max_lead_ms: int | None,
-    ) -> ContextOpen:
+    def _request(self, manner: Manner) -> ContextOpen:
         # Checked by the server, whose messages say what is allowed there.
-        return ContextOpen.model_construct(
-            context=f"c{next(self._numbers)}",
-            voice=voice,
-            speed=speed,
-            seed=seed,
-            temperature=temperature,
-            max_lead_ms=max_lead_ms,
-        )
+        return ContextOpen.model_construct(context=f"c{next(self._numbers)}", **manner)
 
     async def __aenter__(self) -> Self:
         self._connected = anyio.Event()
@@ -407,6 +421,8 @@ class DuplexClient:
         # `async with DuplexClient` has no group in mind.
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
+        for context in list(self._contexts.values()):
+            await self._leave(context)
         await self._close_socket()
 
     async def _close_socket(self) -> None:
@@ -426,23 +442,50 @@ class DuplexClient:
             raise ConnectionLost(f"{self._url} answered session.open with {message.type}")
         return message
 
-    async def _open(self, request: ContextOpen) -> Context:
-        context = Context(self, request.context)
+    async def _open(self, request: ContextOpen, player: Player | None) -> Context:
+        context = Context(self, request.context, player)
         self._contexts[context.name] = context
         try:
             await self._send(request)
         except BaseException:
-            del self._contexts[context.name]
+            await self._leave(context)
             raise
+        if player is not None:
+            self._tasks.start_soon(self._report, context, player)
         return context
 
+    async def _report(self, context: Context, player: Player) -> None:
+        """Tell the server what was heard, while it may go by it."""
+        told = 0
+        with suppress(SpeechError):  # the session is over
+            while not context.left:
+                await anyio.sleep(1 / self.info.frame_rate)
+                if (heard := player.playhead) > told:
+                    await context.played(heard)
+                    told = heard
+
+    async def _interrupt(self, context: Context, played_ms: float | None) -> _Asked:
+        await self._until_connected()
+        asked = _Asked(context)
+        self._interrupts.append(asked)
+        context._drop_waiting()
+        await self._write(Interrupt(context=context.name, played_ms=played_ms))
+        return asked
+
     async def _send(self, message: ClientMessage) -> None:
-        """Raises ConnectionLost. A message that a break swallowed is sent again after it."""
+        """Raises the error that ended the session."""
+        await self._until_connected()
+        await self._write(message)
+
+    async def _until_connected(self) -> None:
         while not self._connected.is_set():  # again: waiting lets the reader run, too
             await self._connected.wait()
         if self._lost is not None:
             raise self._lost
-        data = message.model_dump_json(exclude_none=True, warnings=False)
+
+    async def _write(self, message: ClientMessage) -> None:
+        """What a break swallows is sent again after it; so it is, too, if this is cancelled."""
+        data = message.model_dump_json(warnings=False)
         self._sent.append(data)
         self._sent_count += 1
         with suppress(ConnectionClosed):  # the reader sees it too, and knows what to do
@@ -457,37 +500,53 @@ class DuplexClient:
         context._inbox.close()
         context._items.close()
         if context.result is None and self._lost is None:
-            with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True), suppress(ConnectionLost):
+            with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True), suppress(SpeechError):
                 await self._send(Cancel(context=context.name))
 
     # -- the reader ----------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        while self._lost is None:
+        lost: SpeechError = ConnectionLost("the client was closed")
+        try:
+            lost = await self._listen()
+        finally:
+            self._end(lost)
+
+    def _end(self, lost: SpeechError) -> None:
+        """Nothing comes any more: whoever waits learns why, once what had come is read."""
+        self._lost = lost
+        self._connected.set()
+        for asked in self._interrupts:
+            asked.answer = lost
+            asked.came.set()
+        for context in self._contexts.values():
+            context._inbox.close()
+
+    async def _listen(self) -> SpeechError:
+        """Hand out what comes; why it ended."""
+        while True:
             try:
                 async for data in self._socket:
                     if isinstance(data, str):
                         await self._on_message(data)
                     else:
                         await self._on_frame(decode(data))
-                error = ConnectionLost(f"{self._url} closed the connection")
-                self._lost = error
+                return ConnectionLost(f"{self._url} closed the connection")
             except ConnectionClosed as closed:
+                error = _connection_error(self._url, closed)
                 # A closing handshake is meant; only a connection that broke is made again.
-                self._lost = _connection_error(self._url, closed)
-                if closed.rcvd is None and self._resumable:
-                    await self._resume()
-            except (WireError, ValidationError) as error:
-                text = f"{self._url} sent what this client cannot read: {error}"
-                self._lost = ConnectionLost(text)
-        self._connected.set()
-        for context in list(self._contexts.values()):
-            for _ in list(context._interrupts):
-                context._answer(self._lost)
-            await self._deliver(context, self._lost)
+                if closed.rcvd is not None or not self._resumable:
+                    return error
+            except (WireError, ValidationError) as unreadable:
+                text = f"{self._url} sent what this client cannot read: {unreadable}"
+                return ConnectionLost(text)
+            except SpeechError as fatal:
+                return fatal
+            if (refusal := await self._resume(error)) is not None:
+                return refusal
 
-    async def _resume(self) -> None:
-        """Connect again, while the server keeps the session; `_lost` is None if that worked."""
+    async def _resume(self, lost: SpeechError) -> SpeechError | None:
+        """Connect again, while the server keeps the session; why that did not work."""
         self._connected = anyio.Event()
         info = self.info
         resume = Resume(session=info.session, token=info.resume_token, seq=self._seq)
@@ -498,40 +557,38 @@ class DuplexClient:
                     await self._socket.send(SessionOpen(resume=resume).model_dump_json())
                     again = await self._receive_opened()
                     missed = self._sent_count - again.received
-                    if 0 <= missed <= len(self._sent):
-                        for data in list(self._sent)[len(self._sent) - missed :]:
-                            await self._socket.send(data)
-                        self._lost = None
-                        self._connected.set()
-                    return
+                    if not 0 <= missed <= len(self._sent):
+                        return ConnectionLost(f"{lost}; too much was lost on the way to go on")
+                    for data in list(self._sent)[len(self._sent) - missed :]:
+                        await self._socket.send(data)
+                    self._connected.set()
+                    return None
                 except ServerError as refused:
-                    self._lost = ConnectionLost(str(refused))
-                    return
+                    return ConnectionLost(str(refused))
                 except (OSError, TimeoutError, InvalidHandshake, ConnectionClosed, ConnectionLost):
                     await anyio.sleep(_RETRY_S)
+        return lost
 
     async def _on_message(self, data: str) -> None:
+        """Raises an error that ends the session."""
         message = SERVER_MESSAGE.validate_json(data)
         self._seq = getattr(message, "seq", self._seq)
-        # Messages of a context that was left, or answer something old, concern nobody.
         context = self._contexts.get(getattr(message, "context", None) or "")
-        if context is None:
-            return
         match message:
-            case ContextOpened():
+            case ErrorEvent(fatal=True):
+                raise _error_of(message)
+            case ErrorEvent():
+                error = _error_of(message)
+                if message.code != "unknown_context" or not self._answer(message.context, error):
+                    await self._deliver(context, error)
+            case ContextOpened() if context is not None:
                 self._by_handle[message.handle] = context
                 context.opened = message
             case ContextInterrupted():
-                context.epoch = message.epoch
-                if context._interrupts:
-                    context._answer(message)
+                self._answer(message.context, message)
                 await self._deliver(context, message)
             case ContextDone() | Marks() | ContextFlushed():
                 await self._deliver(context, message)
-            case ErrorEvent(code="unknown_context") if context._interrupts:
-                context._answer(_error_of(message))
-            case ErrorEvent():
-                await self._deliver(context, _error_of(message))
             case _:
                 pass
 
@@ -543,7 +600,27 @@ class DuplexClient:
                 raise WireError(f"audio in encoding {frame.encoding}, which was not asked for")
             await self._deliver(context, frame)
 
-    async def _deliver(self, context: Context, item: _Item) -> None:
+    def _answer(self, name: str | None, answer: ContextInterrupted | SpeechError) -> bool:
+        """To the first interrupt of the context that waits for one, if there is any."""
+        asked = next((a for a in self._interrupts if a.context.name == name), None)
+        if asked is None:
+            return False
+        self._interrupts.remove(asked)
+        if isinstance(answer, ContextInterrupted):
+            asked.context.epoch = answer.epoch
+        asked.answer = answer
+        asked.came.set()
+        return True
+
+    async def _deliver(self, context: Context | None, item: _Item) -> None:
+        """Messages of a context that was left concern nobody, nor do the frames that come between
+        an interrupt and its answer."""
+        if context is None:
+            return
+        if isinstance(item, WireFrame | Marks) and any(
+            asked.context is context for asked in self._interrupts
+        ):
+            return
         # Broken or closed: it was left while this waited.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await context._inbox.send(item)
@@ -582,7 +659,9 @@ def _connection_error(url: str, error: Exception) -> SpeechError:
             return ServerError(str(refusal["code"]), f"{url} refused: {refusal['message']}")
         except (ValueError, KeyError, TypeError):
             return ServerError("refused", f"{url} refused with status {status}")
-    if isinstance(error, ConnectionClosed) and error.rcvd is not None:
+    if isinstance(error, ConnectionClosed):
+        if error.rcvd is None:
+            return ConnectionLost(f"the connection to {url} broke")
         closed = f"{error.rcvd.code} {error.rcvd.reason}".strip()
         return ConnectionLost(f"{url} closed the connection: {closed}")
     return ConnectionLost(f"no connection to {url}: {error}")
@@ -601,51 +680,3 @@ _BY_CODE: dict[str, type[SpeechError]] = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, SpeechError)
 }
-
-
-# -- without async -----------------------------------------------------------------------------
-
-
-class SyncDuplexClient:
-    """The same client for code that is not async; an event loop runs in a thread beside it.
-
-    with SyncDuplexClient("127.0.0.1:8080") as client:
-        for frame in client.speak("Hello!"):
-            play(frame.pcm)
-    """
-
-    def __init__(self, url: str, *, token: str | None = None) -> None:
-        self._client = DuplexClient(url, token=token)
-        self._stack = ExitStack()
-        self._portal: BlockingPortal
-
-    @property
-    def info(self) -> SessionOpened:
-        return self._client.info
-
-    def speak(self, text: str, **options: Any) -> Iterator[AudioFrame]:
-        """See DuplexClient.speak. Leaving the iteration early stops the speech."""
-        frames = self._client.speak(text, **options).__aiter__()
-        try:
-            while True:
-                try:
-                    yield self._portal.call(anext, frames)
-                except StopAsyncIteration:
-                    return
-        finally:
-            self._portal.call(frames.aclose)
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._portal = stack.enter_context(start_blocking_portal())
-            stack.enter_context(self._portal.wrap_async_context_manager(self._client))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)

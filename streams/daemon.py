@@ -126,8 +126,9 @@ async def connect(
     lexicon: Path | None = None,
     on_start: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[DuplexClient]:
-    """A client of `server`, or else of the user's warm engine of `model` that reads words as
-    `lexicon` says, started if there is none (`on_start` is called when that has to be waited for).
+    """A client of `server`, with OMNI_SPEAK_TOKEN's token, or else of the user's warm engine of
+    `model` that reads words as `lexicon` says, started if there is none (`on_start` is called when
+    that has to be waited for).
 
     Raises NoDaemon if it does not start, InvalidRequest for a server with a lexicon, which is for
     the server to read, and what the client raises.
@@ -147,9 +148,15 @@ async def connect(
 
 async def _enter(stack: AsyncExitStack, server: str) -> DuplexClient:
     try:
-        return await stack.enter_async_context(DuplexClient(server, resumable=False))
+        token = os.environ.get("OMNI_SPEAK_TOKEN")
+        return await stack.enter_async_context(DuplexClient(server, token=token, resumable=False))
     except ValueError as error:
         raise InvalidRequest(str(error), param="server") from None
+    except ServerError as error:
+        if error.code == "unauthorized":
+            text = f"{server} asks for a token: set OMNI_SPEAK_TOKEN to one that it knows"
+            raise ServerError(error.code, text) from None
+        raise
 
 
 async def _enter_warm(

@@ -7,10 +7,13 @@ import json
 import shutil
 import subprocess
 import sys
+from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
+from fcntl import ioctl
 from pathlib import Path
+from termios import FIONREAD
 from time import monotonic
 from typing import Any, Protocol, Self, get_args
 
@@ -78,6 +81,8 @@ def read_text(text: str | None, file: Path | None) -> str:
         return _decode(file.read_bytes(), str(file))
     assert text is not None
     if text == "-":
+        if sys.stdin is None:
+            raise InvalidRequest("standard input is closed", param="text")
         return _decode(sys.stdin.buffer.read(), "standard input")
     try:
         text.encode()  # an argument's stray bytes arrive as lone surrogates
@@ -121,9 +126,10 @@ def _max_lead_ms(job: Job) -> int | None:
 def check_output(job: Job) -> None:
     """Refuse now what would otherwise fail after seconds of engine start."""
     if _on_stdout(job):
-        if sys.stdout.isatty():
+        if sys.stdout is None or sys.stdout.isatty():
+            where = "a terminal" if sys.stdout else "a closed stdout"
             raise InvalidRequest(
-                "not writing audio to a terminal: give -o FILE, --play, or redirect stdout",
+                f"not writing audio to {where}: give -o FILE, --play, or redirect stdout",
                 param="output",
             )
     elif job.output is not None:
@@ -151,8 +157,8 @@ class Speech(Protocol):
 
 
 @asynccontextmanager
-async def open_speech(job: Job, show: Show) -> AsyncIterator[tuple[int, Speech]]:
-    """The sample rate of what will speak, and the text about to be spoken."""
+async def open_speech(job: Job, sinks: Sinks, show: Show) -> AsyncIterator[tuple[int, Speech]]:
+    """The sample rate of what will speak, and the text about to be spoken into `sinks`."""
     ask = job.request
     if not job.in_process:
         async with connect(
@@ -166,6 +172,7 @@ async def open_speech(job: Job, show: Show) -> AsyncIterator[tuple[int, Speech]]
                 client.info.sample_rate,
                 client.speak(
                     ask.text,
+                    player=sinks if job.play else None,
                     voice=ask.voice,
                     speed=ask.speed,
                     seed=ask.seed,
@@ -216,6 +223,18 @@ class Player:
         self._process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
+        self._sample_rate = sample_rate
+        self._started = monotonic()
+        self._written = 0
+
+    @property
+    def playhead(self) -> int:
+        """Samples heard, at most: what the program has taken, and no faster than sound goes."""
+        assert self._process.stdin is not None
+        in_pipe = array("i", [0])
+        ioctl(self._process.stdin, FIONREAD, in_pipe)
+        elapsed = int((monotonic() - self._started) * self._sample_rate)
+        return max(0, min(self._written - in_pipe[0] // 2, elapsed))
 
     def write(self, pcm: Pcm) -> None:
         """Blocks at the speed of sound. Raises NoPlayer with the program's own words."""
@@ -223,6 +242,7 @@ class Player:
         try:
             self._process.stdin.write(to_s16le(pcm))
             self._process.stdin.flush()
+            self._written += len(pcm)
         except BrokenPipeError:
             raise self._failure() from None
 
@@ -254,19 +274,32 @@ class Player:
 
 
 class Sinks:
-    """Every place one job's audio goes to, opened with its first frame."""
+    """Every place one job's audio goes to, opened with its first frame. `playhead` is how much of
+    it was heard."""
 
-    def __init__(self, job: Job, sample_rate: int, stack: ExitStack) -> None:
+    def __init__(self, job: Job) -> None:
+        self._job = job
         self._file: AudioWriter | None = None
-        if job.output is not None or not job.play:
-            self._file = stack.enter_context(_open_file(job.output, sample_rate))
-        self._player = stack.enter_context(Player(sample_rate)) if job.play else None
+        self._player: Player | None = None
+        self._stack = ExitStack()
+        self.samples = 0
+
+    @property
+    def playhead(self) -> int:
+        return self._player.playhead if self._player is not None else self.samples
+
+    def open(self, sample_rate: int) -> None:
+        if self._job.output is not None or not self._job.play:
+            self._file = self._stack.enter_context(_open_file(self._job.output, sample_rate))
+        if self._job.play:
+            self._player = self._stack.enter_context(Player(sample_rate))
 
     def write(self, pcm: Pcm) -> None:
         if self._file is not None:
             self._file.write(pcm)
         if self._player is not None:
             self._or_only_write(lambda player: player.write(pcm))
+        self.samples += len(pcm)
 
     def finish(self) -> None:
         if self._player is not None:
@@ -282,6 +315,12 @@ class Sinks:
                 raise
             print(f"omni-speak: {error}", file=sys.stderr)
             self._player = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
 
 def _open_file(output: str | None, sample_rate: int) -> AudioWriter:
@@ -314,35 +353,35 @@ def progress() -> Show:
 
 
 async def _speak(job: Job) -> Report:
-    show = progress()
+    show, sinks = progress(), Sinks(job)
     try:
-        async with open_speech(job, show) as (sample_rate, speech):
-            return await _speak_into_sinks(job, sample_rate, speech, show)
+        async with open_speech(job, sinks, show) as (sample_rate, speech):
+            return await _speak_into(sinks, job, sample_rate, speech, show)
     finally:
         show("")
 
 
-async def _speak_into_sinks(job: Job, sample_rate: int, speech: Speech, show: Show) -> Report:
-    asked, first, samples = monotonic(), None, 0
-    sinks: Sinks | None = None
-    with ExitStack() as stack:
+async def _speak_into(
+    sinks: Sinks, job: Job, sample_rate: int, speech: Speech, show: Show
+) -> Report:
+    asked, first = monotonic(), None
+    with sinks:
         async with aclosing(speech.__aiter__()) as frames:
             async for frame in frames:
-                if sinks is None:
-                    sinks = Sinks(job, sample_rate, stack)
+                if first is None:
+                    sinks.open(sample_rate)
                 # In a thread, because a pipe or a player takes it at its own pace, and the
                 # connection must be answered meanwhile.
                 await anyio.to_thread.run_sync(
                     sinks.write, as_float(frame.pcm), abandon_on_cancel=True
                 )
                 first = first or monotonic()
-                samples += len(frame.pcm)
-                show(f"{samples / sample_rate:.1f} s spoken")
+                show(f"{sinks.samples / sample_rate:.1f} s spoken")
         done = monotonic()
-        if sinks is None or first is None:
+        if first is None:
             raise NothingToSay("the text holds nothing that can be spoken", param="text")
         await anyio.to_thread.run_sync(sinks.finish, abandon_on_cancel=True)
-    result = speech.result
+    result, samples = speech.result, sinks.samples
     return Report(
         first_audio_ms=round((first - job.started) * 1000, 1),
         real_time_factor=round((done - asked) * sample_rate / samples, 3),

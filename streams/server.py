@@ -286,6 +286,7 @@ async def serve(
         timeout_graceful_shutdown=1,
         lifespan="on",
     )
+    config.load()  # reads the certificate
     listener, url = _listen(host, port, uds)
     if tls is not None:
         url = url.replace("http:", "https:")
@@ -335,9 +336,9 @@ def _listen(host: str, port: int, uds: str | Path | None) -> tuple[socket.socket
     try:
         listener.bind(os.fspath(uds))
         listener.listen()
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise OSError(error.errno, error.strerror, os.fspath(uds)) from None
     finally:
         os.umask(before)
     return listener, f"unix:{uds}"

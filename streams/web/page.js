@@ -131,7 +131,7 @@ function leave() {
 function onState(state, detail) {
   const says = {
     connecting: detail || "connecting",
-    lost: "no connection, trying again",
+    lost: "reconnecting",
     token: "a token is needed",
     closed: `closed by the server${detail ? `: ${detail}` : ""}`,
   };
@@ -140,7 +140,7 @@ function onState(state, detail) {
   element("access").hidden = state !== "token";
   if (state === "open") {
     opened = detail;
-    says.open = `${detail.model} · ${detail.frame_rate} frames a second`;
+    says.open = `${detail.model} · ${detail.frame_rate} frames/s`;
     showChoices(detail);
   }
   element("connection").textContent = says[state];
@@ -244,6 +244,7 @@ function showHeard({ text_spoken, text_remaining, heard_ms, heard_by }) {
   clock.cut(heard_ms / 1000);
   element("go-on").disabled = element("text-remaining").textContent.trim() === "";
   show("interrupted");
+  element("heard").scrollIntoView({ block: "nearest" });
   draw();
 }
 

@@ -37,9 +37,10 @@ export class Reading {
 
   /** Words come in their order, before they have been heard whole. */
   mark({ start_char, end_char, start_ms, end_ms }) {
-    // What stands at the word without a space lights up with it: quotes, commas, full stops.
+    // What stands at the word without a space lights up with it: quotes, commas, full stops. So does
+    // all that is before the first word: the comma at which an interrupt cut.
     const gap = this.#take(start_char);
-    const opening = gap.match(/\S*$/u)[0];
+    const opening = gap.match(this.#words.length === 0 ? /\S.*$|$/su : /\S*$/u)[0];
     const word = this.#take(end_char);
     const closing = this.#take(end_char + [...this.#tail.data.match(/^[^\s\p{L}\p{N}]*/u)[0]].length);
     const span = document.createElement("span");

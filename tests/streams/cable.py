@@ -13,7 +13,7 @@ from anyio.abc import SocketAttribute, SocketStream
 
 class Cable:
     """Listens at `url`; `plugs` counts the connections made. They are all cut by `cut()`, or once
-    `bytes_left` have gone through, both ways together."""
+    `bytes_left` have gone through, both ways together; `unplug()` cuts them for good."""
 
     def __init__(self, server_url: str) -> None:
         self._host, port = server_url.removeprefix("http://").split(":")
@@ -22,6 +22,7 @@ class Cable:
         self.url = ""
         self.bytes_left = 1 << 60
         self.plugs = 0
+        self._gone = False
 
     @classmethod
     @asynccontextmanager
@@ -35,6 +36,9 @@ class Cable:
             tasks.cancel_scope.cancel()
 
     async def _plug(self, client: SocketStream) -> None:
+        if self._gone:
+            await client.aclose()
+            return
         self.plugs += 1
         async with await anyio.connect_tcp(self._host, self._port) as server, client:
             self._ends += [client, server]
@@ -57,3 +61,7 @@ class Cable:
         for end in ends:
             with suppress(OSError):  # closed already
                 end.extra(SocketAttribute.raw_socket).shutdown(socket.SHUT_RDWR)
+
+    def unplug(self) -> None:
+        self._gone = True
+        self.cut()

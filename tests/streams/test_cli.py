@@ -16,6 +16,7 @@ import anyio.to_thread
 import pytest
 import soundfile
 
+from omni_speak.streams.access import Policy
 from omni_speak.streams.client import DuplexClient
 from tests.streams.conftest import Running, serving
 
@@ -168,6 +169,20 @@ async def test_play_hands_the_samples_to_a_player(server: Running, tmp_path: Pat
     assert "-r 24000" in (tmp_path / "arguments").read_text()
 
 
+async def test_play_tells_the_server_what_was_heard(server: Running, tmp_path: Path) -> None:
+    # Takes a second's sound, and then no more.
+    env = player(tmp_path, "/usr/bin/head -c 48000 > /dev/null; exec /bin/sleep 60")
+    command = [*CLI, "hi #endless", "--play", "--server", server.url]
+    with anyio.fail_after(30):
+        async with await anyio.open_process(command, env=os.environ | env) as process:
+            while server.engine.heard < 24_000 - 4096:  # head reads ahead
+                await anyio.sleep(0.01)
+            assert server.engine.heard <= 24_000 + 8192
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 130
+    await nothing_runs(server)
+
+
 async def test_D24_no_device(server: Running, tmp_path: Path) -> None:
     env = player(tmp_path, "echo 'aplay: no such device' >&2; exit 1")
     where = ["--server", server.url, "--play"]
@@ -214,6 +229,9 @@ async def test_D24_no_player(server: Running, tmp_path: Path) -> None:
         (["hi", "-o", "out.xyz"], b"", "must end in .wav"),
         (["hi", "-o", "no/such/folder.wav"], b"", "no such folder"),
         (["hi", "--server", "gopher://x"], b"", "not a server's address"),
+        (["hi", "ho"], b"", "unexpected extra argument"),
+        (["-5 degrees"], b"", "No such option"),
+        (["hi", "--speed", "fast"], b"", "--speed"),
     ],
 )
 async def test_bad_input_is_one_line_and_code_2(
@@ -227,6 +245,59 @@ async def test_bad_input_is_one_line_and_code_2(
     assert line.startswith("omni-speak: ")
     assert says in line
     assert server.engine.frames == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--port", "99999"], "--port"),
+        (["--dialects", "klingon"], "no dialect 'klingon'; there are openai"),
+        (["--max-streams", "none"], "auto or a positive number"),
+        (["--tls-cert", "missing.pem"], "missing.pem"),
+        (["--tls-cert", __file__, "--tls-key", __file__], "PEM"),
+        (["--uds", "no/such/folder.sock"], "no/such/folder.sock"),
+        (["--tokens", "missing"], "missing"),
+    ],
+)
+async def test_serve_refuses_what_it_cannot_do_in_one_line(arguments: list[str], says: str) -> None:
+    done = await cli("serve", "--port", "0", *arguments)
+    assert done.returncode in (1, 2)
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("omni-speak: ")
+    assert says in line
+
+
+@pytest.mark.parametrize(
+    ("redirected", "says"),
+    [("- <&-", "standard input is closed"), ("hi >&-", "a closed stdout: give -o FILE")],
+)
+async def test_closed_standard_streams(server: Running, redirected: str, says: str) -> None:
+    where = f"--server {server.url}"
+    done = await anyio.run_process(
+        ["sh", "-c", f"exec {' '.join(CLI)} {where} {redirected}"], check=False
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.decode().splitlines()
+    assert says in line
+
+
+async def test_all_standard_streams_closed(server: Running, tmp_path: Path) -> None:
+    path = tmp_path / "out.wav"
+    command = f"exec {' '.join(CLI)} 'one two' --server {server.url} -o {path} <&- >&- 2>&-"
+    done = await anyio.run_process(["sh", "-c", command], check=False)
+    assert done.returncode == 0
+    assert soundfile.info(path).frames == 2 * 1920
+
+
+async def test_a_token_comes_from_the_environment(tmp_path: Path) -> None:
+    token = "a-token-for-the-command-line"
+    async with serving(uds=tmp_path / "s.sock", policy=Policy(tokens=(token,))) as server:
+        arguments = ["voices", "--server", server.url]
+        unknown = await cli(*arguments, env={"OMNI_SPEAK_TOKEN": "0123456789abcdef"})
+        assert unknown.returncode == 1
+        assert b"asks for a token: set OMNI_SPEAK_TOKEN" in unknown.stderr
+        known = await cli(*arguments, env={"OMNI_SPEAK_TOKEN": token})
+        assert known.stdout == b"Ada\nbob\n"
 
 
 async def test_what_is_not_the_inputs_fault_is_code_1(server: Running, tmp_path: Path) -> None:
@@ -249,3 +320,4 @@ async def test_voices_and_version(server: Running) -> None:
     version = await cli("--version")
     assert version.stdout == b"omni-speak 0.1.0\n"
     assert (await cli("--help")).returncode == 0
+    assert (await cli()).stdout == (await cli("--help")).stdout

@@ -15,6 +15,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as websocket_server
 
 from omni_speak.runtime.errors import (
+    EngineDead,
     InvalidRequest,
     NoAudio,
     Overloaded,
@@ -31,7 +32,6 @@ from omni_speak.streams.client import (
     DuplexClient,
     ServerError,
     Speech,
-    SyncDuplexClient,
 )
 from omni_speak.streams.messages import ContextDone, ContextOpened, Limits, Marks, SessionOpened
 from omni_speak.streams.wire import Kind, WireFrame, encode
@@ -376,6 +376,199 @@ async def test_an_interrupt_reaches_a_context_whose_frames_nobody_reads(server: 
         assert [frame async for frame in context] == []
 
 
+async def test_a_file_s_speech_is_not_held_back(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        speech = client.speak("One two.", max_lead_ms=None)
+        await frames_of_speech(speech)
+        assert speech.opened is not None and speech.opened.max_lead_ms is None
+
+
+async def test_what_is_done_and_read_but_still_playing_can_be_interrupted(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        context = await client.open_context()
+        await context.append("One two three.")
+        await context.end()
+        assert len([frame async for frame in context]) == 3
+        with anyio.fail_after(5):
+            told = await context.interrupt(played_ms=90)
+            assert (told.text_spoken, told.text_remaining) == ("One", " two three.")
+            for number in range(16):  # the server forgets who is done for long
+                await frames_of_speech(client.speak(f"Number {number}"))
+            with pytest.raises(ServerError, match="no such context") as refused:
+                await context.interrupt()
+        assert refused.value.code == "unknown_context"
+
+
+async def test_any_number_of_old_frames_may_be_before_the_answer(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("omni_speak.streams.client.QUEUE", 4)
+    async with DuplexClient(server.url) as client:
+        context = await client.open_context(max_lead_ms=None)
+        await context.append("Go on #endless")
+        await context.flush()
+        with anyio.fail_after(20):
+            while server.engine.frames < 80:  # most of them in the buffers on the way
+                await anyio.sleep(0.01)
+            await context.interrupt()
+        await context.cancel()
+        assert [frame async for frame in context] == []
+
+
+class FakePlayer:
+    """Has played what it was given, when told to."""
+
+    playhead = 0
+
+
+async def test_a_player_s_playhead_is_told_by_itself(server: Running) -> None:
+    player = FakePlayer()
+    async with DuplexClient(server.url) as client:
+        context = await client.open_context(player=player)
+        await context.append("Go on and on #endless")
+        await context.flush()
+        frames = aiter(context)
+        for playhead in (SAMPLES, 4 * SAMPLES + 960):
+            player.playhead = playhead
+            with anyio.fail_after(5):
+                while server.engine.heard != playhead:
+                    await anext(frames)
+        for _ in range(4):
+            frame = await anext(frames)
+        player.playhead = frame.pts + 240
+        told = await context.interrupt()
+        assert (told.heard_by, told.heard_ms) == ("offset", player.playhead / 24)
+        # What comes next is counted from there on, and so are its acks.
+        await context.append("Yes #endless")
+        await context.flush()
+        frame = await anext(frames)
+        player.playhead = frame.pts + SAMPLES
+        with anyio.fail_after(5):
+            while server.engine.heard != SAMPLES:
+                await anext(frames)
+
+
+async def test_acks_go_on_after_a_break(server: Running) -> None:
+    player = FakePlayer()
+    async with Cable.to(server.url) as cable, DuplexClient(cable.url) as client:
+        context = await client.open_context(player=player)
+        await context.append("Go on #endless")
+        await context.flush()
+        frames = aiter(context)
+        for plugs in (1, 2):
+            await anext(frames)
+            player.playhead += SAMPLES
+            with anyio.fail_after(5):
+                while server.engine.heard != player.playhead:
+                    await anext(frames)
+            assert cable.plugs == plugs
+            cable.cut()
+
+
+async def test_an_interrupt_during_a_break_is_answered_after_it(server: Running) -> None:
+    async with Cable.to(server.url) as cable, DuplexClient(cable.url) as client:
+        context = await client.open_context()
+        await context.append(TEXT + " #endless")
+        await context.end()
+        frames = aiter(context)
+        for _ in range(9):
+            await anext(frames)
+        cable.cut()
+        with anyio.fail_after(10):
+            told = await context.interrupt(played_ms=279.9)
+            assert told.text_spoken == "  Hello there,  dear"
+            await context.append("Yes?")
+            await context.end()
+            assert [frame.epoch async for frame in frames] == [1]
+        assert cable.plugs == 2
+
+
+async def test_cancelled_in_the_middle_of_speech_of_a_break_and_of_an_interrupt(
+    server: Running,
+) -> None:
+    async with Cable.to(server.url) as cable, DuplexClient(cable.url) as client:
+        context = await client.open_context()
+        await context.append("Go on #endless")
+        await context.flush()
+        with anyio.CancelScope() as scope:
+            async for _ in context:
+                scope.cancel()
+        assert scope.cancelled_caught
+        await idle(server.engine)
+
+        another = await client.open_context()
+        await another.append(TEXT + " #endless")
+        await another.flush()
+        frames = aiter(another)
+        await anext(frames)
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await another.interrupt()
+        # It was not sent, or nobody waits for its answer: the next is right all the same.
+        with anyio.fail_after(5):
+            assert (await another.interrupt(played_ms=0)).text_spoken == ""
+        await another.append("Yes?")
+        await another.end()
+        assert len([frame async for frame in frames]) == 1
+
+    async with Cable.to(server.url) as cable:
+        with anyio.CancelScope() as scope:
+            async with DuplexClient(cable.url) as client:
+                async for _ in client.speak("Go on #endless"):
+                    cable.unplug()
+                    scope.cancel()
+        assert scope.cancelled_caught
+
+
+async def test_a_session_that_cannot_be_resumed_is_an_error(server: Running) -> None:
+    async with serving(limits=Limits(resume_s=0.3)) as server:
+        async with Cable.to(server.url) as cable, DuplexClient(cable.url) as client:
+            speech = client.speak("Go on #endless")
+            frames = aiter(speech)
+            await anext(frames)
+            cable.unplug()
+            with pytest.raises(ConnectionLost, match="broke"):
+                await exhaust(frames)
+            with pytest.raises(ConnectionLost, match="broke"):
+                await client.open_context()
+        await idle(server.engine)
+
+
+async def test_the_end_of_the_session_reaches_every_context_with_its_reason(
+    server: Running,
+) -> None:
+    async with DuplexClient(server.url) as client:
+        unread = await client.open_context()
+        other = client.speak("Go on #endless")
+        frames = aiter(other)
+        await anext(frames)
+        with pytest.raises(EngineDead):
+            await frames_of_speech(client.speak("Now it dies #die"))
+        with pytest.raises(EngineDead):
+            await exhaust(frames)
+        with pytest.raises(EngineDead):
+            await exhaust(unread.events())
+        with pytest.raises(EngineDead):
+            await unread.interrupt()
+
+
+async def test_a_closed_client_leaves_nobody_waiting(server: Running) -> None:
+    async with anyio.create_task_group() as tasks, DuplexClient(server.url) as client:
+        context = await client.open_context()
+        await context.append("One two.")
+        await context.flush()
+        frames = aiter(context)
+        for _ in range(2):
+            await anext(frames)
+
+        async def wait() -> None:
+            with pytest.raises(ConnectionLost, match="was closed"):
+                await exhaust(frames)
+
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+
+
 async def test_acks_reach_the_engine(server: Running) -> None:
     async with DuplexClient(server.url) as client:
         context = await client.open_context()
@@ -448,19 +641,6 @@ async def test_text_sent_as_the_client_learns_of_the_break_waits_for_the_next_co
             await context.append("word ")
         await context.end()
         assert len([frame async for frame in context]) == 20
-
-
-async def test_without_async(server: Running) -> None:
-    def speak() -> list[AudioFrame]:
-        with SyncDuplexClient(server.url) as client:
-            assert client.info.model == "fake"
-            next(client.speak("Go on #endless"))
-            return list(client.speak("One two three.", seed=3))
-
-    frames = await anyio.to_thread.run_sync(speak)
-    pcm = b"".join(f.pcm.tobytes() for f in frames)
-    assert pcm == expected_pcm("One two three.", 3, 3)
-    await idle(server.engine)
 
 
 async def test_nobody_there() -> None:

@@ -28,10 +28,11 @@ pytestmark = pytest.mark.anyio
 
 
 class HeldSocket:
-    """Takes messages only while `flowing` is set."""
+    """Takes messages only while `flowing` is set, and none once it is `gone`."""
 
     def __init__(self, *messages: dict[str, Any]) -> None:
         self.flowing = anyio.Event()
+        self.gone = False
         self.sent: list[str | bytes] = []
         self.closed: tuple[int, str] | None = None
         self._send, self._receive = anyio.create_memory_object_stream[str](100)
@@ -52,6 +53,8 @@ class HeldSocket:
 
     async def send(self, data: str | bytes) -> None:
         await self.flowing.wait()
+        if self.gone:
+            raise Disconnected
         self.sent.append(data)
 
     async def close(self, code: int, reason: str) -> None:
@@ -147,6 +150,24 @@ async def test_D15_cancel_while_the_socket_is_stuck_stops_the_engine_at_once() -
     assert isinstance(done, dict)
     assert done["reason"] == "cancelled"
     assert done["frames"] == sum(isinstance(item, int) for item in sent)
+
+
+@pytest.mark.parametrize("pings", [0, 3 * OUTBOX])
+async def test_a_good_bye_that_the_writer_meets_first_still_is_one(pings: int) -> None:
+    """With pings, the reader waits for room in the outbox when it happens."""
+    engine = FakeEngine()
+    socket = HeldSocket(OPEN, *speech("#endless"), *[{"type": "ping"}] * pings)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session_on(socket, engine).run)
+        await anyio.wait_all_tasks_blocked()
+        socket.gone = True
+        socket.flowing.set()
+        await checkpoint()
+        socket.vanish()
+        with anyio.fail_after(5):
+            while engine.running:
+                await checkpoint()
+    assert not socket.sent
 
 
 async def test_a_bug_in_a_speaker_ends_its_session_and_frees_the_engine() -> None:
