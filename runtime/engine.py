@@ -379,6 +379,10 @@ class SpeechEngine:
                 lambda: self._fail_requests([request_id], error)
             )
             self._vocoder.start()
+            # Collections look at what comes from now on, and at nothing else: each is short, and
+            # they are frequent (the next is due when a quarter of what the last one saw is new).
+            gc.freeze()
+            gc.collect()
         finally:
             gc.enable()
 

@@ -124,8 +124,8 @@ class Sessions:
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """A connection. One that resumes gets `greeting`, and what was sent after number `seq`. One
-    that is `lost` takes nothing more, `over` is set when nobody will use it any more."""
+    """A connection. One that resumes gets `greeting`, and what was sent after number `seq`. It is
+    `lost` when it takes nothing more; `over` is set when nobody will use it any more."""
 
     socket: Socket
     greeting: SessionOpened | None = None
@@ -234,6 +234,8 @@ class DuplexSession:
             self._sessions.remove(self)
             if self._link is not None:
                 self._link.over.set()
+            # Cancelled tasks leave cycles behind, and the collector comes late: not with all audio.
+            del self._journal, self._session
         if self._given is not None:
             await self._given.wait()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 from dataclasses import replace
@@ -20,7 +21,8 @@ from omni_speak.streams.dialects.native import SUBPROTOCOL, NativeDialect
 from omni_speak.streams.messages import Limits
 from omni_speak.streams.service import WARM_UP_STREAMS
 from omni_speak.streams.session import OUTBOX, Disconnected, Drain, DuplexSession, Sessions
-from omni_speak.streams.wire import Flag, decode
+from omni_speak.streams.speaking import SpokenFrame
+from omni_speak.streams.wire import Flag, WireFrame, decode
 from tests.streams.conftest import Running, serving
 from tests.streams.fake_engine import SAMPLES, FakeEngine
 
@@ -519,6 +521,21 @@ async def test_a_break_is_noticed_while_the_reader_waits_for_room(
             while len(house.sessions):
                 await anyio.sleep(0.01)
     assert not house.engine.running
+
+
+async def test_a_session_that_ended_leaves_little_audio_to_the_garbage_collector() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        async with anyio.create_task_group() as tasks:
+            link = await House(tasks).connect(OPEN, *speech("#frames=40"), *speech("#endless", "b"))
+            link.vanish()
+        assert len(link.numbered()) > 40
+        del link
+        left = [item for item in gc.get_objects() if isinstance(item, WireFrame | SpokenFrame)]
+        assert len(left) <= OUTBOX + 4  # it, and what the cancelled tasks held; not the journal
+    finally:
+        gc.enable()
 
 
 # Interrupts
