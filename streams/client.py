@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 import anyio
@@ -36,7 +36,6 @@ from omni_speak.runtime.errors import InvalidRequest, SpeechError, TextTooLong
 from omni_speak.streams.audio import S16Reader
 from omni_speak.streams.dialects.native import SUBPROTOCOL
 from omni_speak.streams.messages import (
-    DEFAULT_LEAD_MS,
     SERVER_MESSAGE,
     AudioFormat,
     Cancel,
@@ -48,6 +47,7 @@ from omni_speak.streams.messages import (
     ContextOpened,
     DoneReason,
     ErrorEvent,
+    FramesPerMessage,
     Interrupt,
     Marks,
     PlaybackAck,
@@ -120,6 +120,22 @@ class SpokenSummary:
     samples: int
     segments: int
     seed: int
+
+
+class ContextOptions(TypedDict, total=False):
+    """How a context speaks. `messages.ContextOpen` tells more, and what holds where none is given.
+
+    `voice` is one of `client.info.voices`, `speed` 1.0 its own rate; `seed` speaks the same again;
+    `max_lead_ms` None brings it as fast as it can be made, for a file.
+    """
+
+    voice: str | None
+    speed: float
+    seed: int | None
+    temperature: float | None
+    max_lead_ms: int | None
+    starve_timeout_ms: int
+    frames_per_message: FramesPerMessage | None
 
 
 ContextEvent = AudioFrame | CodesFrame | Marks | ContextFlushed | ContextInterrupted
@@ -331,53 +347,18 @@ class DuplexClient:
             raise RuntimeError("the client is not connected; use `async with DuplexClient(...)`")
         return self._info
 
-    def speak(
-        self,
-        text: str,
-        *,
-        voice: str | None = None,
-        speed: float = 1.0,
-        seed: int | None = None,
-        temperature: float | None = None,
-        max_lead_ms: int | None = DEFAULT_LEAD_MS,
-    ) -> Speech:
-        """Speak a whole text: `async for frame in client.speak("…")`.
+    def speak(self, text: str, **options: Unpack[ContextOptions]) -> Speech:
+        """Speak a whole text: `async for frame in client.speak("…")`."""
+        return Speech(self, text, self._request(options))
 
-        `max_lead_ms` None brings it as fast as it can be made, for a file.
-        """
-        request = self._request(voice, speed, seed, temperature, max_lead_ms)
-        return Speech(self, text, request)
-
-    async def open_context(
-        self,
-        *,
-        voice: str | None = None,
-        speed: float = 1.0,
-        seed: int | None = None,
-        temperature: float | None = None,
-        max_lead_ms: int | None = DEFAULT_LEAD_MS,
-    ) -> Context:
+    async def open_context(self, **options: Unpack[ContextOptions]) -> Context:
         """A context for text that arrives bit by bit: append, flush and end it from one task while
         another iterates it."""
-        return await self._open(self._request(voice, speed, seed, temperature, max_lead_ms))
+        return await self._open(self._request(options))
 
-    def _request(
-        self,
-        voice: str | None,
-        speed: float,
-        seed: int | None,
-        temperature: float | None,
-        max_lead_ms: int | None,
-    ) -> ContextOpen:
+    def _request(self, options: ContextOptions) -> ContextOpen:
         # Checked by the server, whose messages say what is allowed there.
-        return ContextOpen.model_construct(
-            context=f"c{next(self._numbers)}",
-            voice=voice,
-            speed=speed,
-            seed=seed,
-            temperature=temperature,
-            max_lead_ms=max_lead_ms,
-        )
+        return ContextOpen.model_construct(context=f"c{next(self._numbers)}", **options)
 
     async def __aenter__(self) -> Self:
         self._connected = anyio.Event()
@@ -441,7 +422,7 @@ class DuplexClient:
         await self._connected.wait()
         if self._lost is not None:
             raise self._lost
-        data = message.model_dump_json(exclude_none=True, warnings=False)
+        data = message.model_dump_json(warnings=False)
         self._sent.append(data)
         self._sent_count += 1
         with suppress(ConnectionClosed):  # the reader sees it too, and knows what to do

@@ -31,6 +31,11 @@ HeardBy = Literal["offset", "acks", "clock"]
 
 ContextName = Annotated[str, Field(min_length=1, max_length=64)]
 
+FramesPerMessage = Literal[1, 2, 3, 4, 5, 6, 7, 8, "auto"]
+"""The first message of a context carries one frame, so that sound starts at once, the following
+ones this many; `auto`: the more, the further the listener is behind. Never more than half of the
+lead that a context may have, and what is made does not wait for text that has not come."""
+
 
 class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -69,8 +74,6 @@ class Resume(Message):
 
 class SessionOpen(Message):
     """`voice` is the default of the session's contexts; `sample_rate` null is the model's own.
-    The first message of a context carries one frame, so that sound starts at once, the following
-    ones `frames_per_message`; null: as many as wait, as long as the listener is far enough behind.
     A `resumable` session outlives a connection that breaks, by `limits.resume_s`. With `resume` the
     other fields are ignored: the session goes on as it was opened."""
 
@@ -78,13 +81,14 @@ class SessionOpen(Message):
     voice: str | None = None
     format: AudioFormat = "pcm_s16le"
     sample_rate: SampleRate | None = None
-    frames_per_message: Annotated[int, Field(ge=1, le=MAX_FRAMES_PER_MESSAGE)] | None = 1
+    frames_per_message: FramesPerMessage = 1
     resumable: bool = True
     resume: Resume | None = None
 
 
 class ContextOpen(Message):
     """`max_lead_ms`: how far generation may run ahead of the listener; null: as fast as it can.
+    `frames_per_message` null is the session's.
     One whose text has not come for `starve_timeout_ms` gives its place in the engine back; it may
     wait for another when its text goes on."""
 
@@ -96,6 +100,7 @@ class ContextOpen(Message):
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
     max_lead_ms: Annotated[int, Field(ge=MIN_LEAD_MS)] | None = DEFAULT_LEAD_MS
     starve_timeout_ms: Annotated[int, Field(ge=100, le=3_600_000)] = DEFAULT_STARVE_MS
+    frames_per_message: FramesPerMessage | None = None
 
 
 class TextAppend(Message):
@@ -190,7 +195,7 @@ class SessionOpened(Message):
     received: int
     model: str
     format: AudioFormat
-    frames_per_message: int | None
+    frames_per_message: int | Literal["auto"]
     sample_rate: int
     channels: Literal[1] = 1
     frame_rate: float
@@ -219,6 +224,7 @@ class ContextOpened(Event):
     temperature: float | None
     max_lead_ms: int | None
     starve_timeout_ms: int
+    frames_per_message: int | Literal["auto"]
     format: AudioFormat
     sample_rate: int
     channels: Literal[1] = 1

@@ -145,6 +145,9 @@ class _Context:
     request: SpeechRequest
     segmenter: Segmenter
     encoder: Encoder | None
+    frames_per_message: int | Literal["auto"]
+    max_frames: int
+    """Per message."""
     text: str = ""
     text_ended: bool = False
     done: bool = False
@@ -289,8 +292,7 @@ class Session:
             received=0,
             model=info.model,
             format=message.format,
-            frames_per_message=message.frames_per_message
-            and min(message.frames_per_message, self._max_frames),
+            frames_per_message=_at_most(self._max_frames, message.frames_per_message),
             sample_rate=rate,
             frame_rate=info.frame_rate,
             samples_per_frame=samples_per_frame,
@@ -329,8 +331,21 @@ class Session:
         )
         assert request.voice is not None and request.seed is not None  # settled
         handle = self._next_handle()
+        max_frames = self._max_frames
+        if message.max_lead_ms is not None:
+            # Frames that wait here were not heard: if they were more, a stream held for its lead
+            # would wait for a listener who waits for them.
+            half = message.max_lead_ms / 2000 * self._info.frame_rate
+            max_frames = max(1, min(max_frames, int(half)))
+        per_message = message.frames_per_message or opened.frames_per_message
         context = _Context(
-            message.context, handle, request, new_segmenter(self._info), self._new_encoder(opened)
+            message.context,
+            handle,
+            request,
+            new_segmenter(self._info),
+            self._new_encoder(opened),
+            _at_most(max_frames, per_message),
+            max_frames,
         )
         self._ended.pop(context.name, None)
         self._by_name[context.name] = self._by_handle[handle] = context
@@ -343,6 +358,7 @@ class Session:
             temperature=request.temperature,
             max_lead_ms=message.max_lead_ms,
             starve_timeout_ms=message.starve_timeout_ms,
+            frames_per_message=context.frames_per_message,
             format=opened.format,
             sample_rate=opened.sample_rate,
         )
@@ -450,17 +466,17 @@ class Session:
         if context is None:  # it ended or was interrupted while this frame was on its way
             return []
         context.held.append(frame)
-        return self._send_held(context) if len(context.held) >= self._due(context) else []
+        due = frame.dry or len(context.held) >= self._due(context)
+        return self._send_held(context) if due else []
 
     def _due(self, context: _Context) -> int:
         """How many frames go into one message."""
-        assert self._opened is not None
         if not context.spoken:
             return 1
-        if self._opened.frames_per_message is not None:
-            return self._opened.frames_per_message
+        if context.frames_per_message != "auto":
+            return context.frames_per_message
         lead = (context.dry_at - self._clock()) * self._info.frame_rate
-        return max(1, min(int(lead / 2), self._max_frames))
+        return max(1, min(int(lead / 2), context.max_frames))
 
     def finished(
         self, handle: int, epoch: int, reason: Literal["stop", "length"], segments: int
@@ -621,6 +637,10 @@ def check_format(format: AudioFormat, rate: int, info: EngineInfo) -> None:
             f"the sample rate of {format} must be one of {', '.join(map(str, allowed))}",
             param="sample_rate",
         )
+
+
+def _at_most(frames: int, asked: int | Literal["auto"]) -> int | Literal["auto"]:
+    return asked if asked == "auto" else min(asked, frames)
 
 
 def _say(context: _Context, segments: list[Segment]) -> list[Effect]:

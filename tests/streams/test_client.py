@@ -33,7 +33,14 @@ from omni_speak.streams.client import (
     Speech,
     SyncDuplexClient,
 )
-from omni_speak.streams.messages import ContextDone, ContextOpened, Limits, Marks, SessionOpened
+from omni_speak.streams.messages import (
+    ContextDone,
+    ContextOpened,
+    FramesPerMessage,
+    Limits,
+    Marks,
+    SessionOpened,
+)
 from omni_speak.streams.wire import Kind, WireFrame, encode
 from tests.streams.cable import Cable
 from tests.streams.conftest import Running, serving
@@ -139,6 +146,31 @@ async def test_flushed_text_is_spoken_while_the_context_stays_open(server: Runni
         await context.append(" sentence.")
         await context.end()
         assert [frame.tick async for frame in frames] == [2]
+
+
+@pytest.mark.parametrize("frames_per_message", [1, 8, "auto"])
+async def test_all_that_was_flushed_is_heard_before_more_text_comes(
+    server: Running, frames_per_message: FramesPerMessage
+) -> None:
+    async with DuplexClient(server.url) as client:
+        context = await client.open_context(frames_per_message=frames_per_message)
+        frames = context.__aiter__()
+        for text in ("One two three four five six seven.", "Eight nine."):
+            await context.append(text)
+            await context.flush()
+            heard = 0
+            with anyio.fail_after(5):
+                while heard < len(text.split()) * SAMPLES:
+                    heard += len((await anext(frames)).pcm)
+        await context.end()
+        assert [frame async for frame in frames] == []
+
+
+async def test_null_is_told_to_the_server(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        await frames_of_speech(client.speak("For a file.", max_lead_ms=None))
+        await frames_of_speech(client.speak("For a listener."))
+    assert [request.max_lead_ms for request in server.engine.asked[-2:]] == [None, 2000]
 
 
 async def test_leaving_early_frees_the_engine_and_the_connection_goes_on(server: Running) -> None:
@@ -270,6 +302,7 @@ async def test_D11_it_skips_unknown_kinds_and_joins_samples_cut_in_two() -> None
             temperature=None,
             max_lead_ms=2000,
             starve_timeout_ms=30_000,
+            frames_per_message=1,
             format="pcm_s16le",
             sample_rate=24_000,
         )

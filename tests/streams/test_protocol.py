@@ -23,6 +23,7 @@ from omni_speak.streams.messages import (
     ContextInterrupted,
     ContextOpened,
     ErrorEvent,
+    FramesPerMessage,
     Limits,
     Marks,
     Refused,
@@ -453,14 +454,47 @@ def test_what_is_done_may_still_be_playing_and_be_interrupted() -> None:
 
 
 def test_frames_per_message_grow_with_the_lead() -> None:
-    session = opened_session(frames_per_message=None)
-    tell(session, "context.open")
+    session = opened_session(frames_per_message="auto")
+    tell(session, "context.open", max_lead_ms=None)
     sizes = [
         len(f.payload) // 2 // SAMPLES for i in range(60) for f in sent(session.frame(1, spoken(i)))
     ]
     assert sizes[:4] == [1, 1, 1, 1]
     assert sizes == sorted(sizes)
     assert sizes[-1] == 8
+
+
+def test_frames_per_message_may_differ_by_context() -> None:
+    session = opened_session(frames_per_message=2)
+    for name, asked in [("a", None), ("b", 3), ("c", "auto")]:
+        (opened,) = sent(tell(session, "context.open", name, frames_per_message=asked))
+        assert opened.frames_per_message == (asked or 2)
+    ticks = {
+        handle: [f.tick for i in range(7) for f in sent(session.frame(handle, spoken(i)))]
+        for handle in (1, 2, 3)
+    }
+    assert ticks == {1: [0, 1, 3, 5], 2: [0, 1, 4], 3: [0, 1, 2, 3, 4]}
+    refused = error(tell(session, "context.open", "d", frames_per_message=0))
+    assert (refused.context, refused.param) == ("d", "frames_per_message")
+
+
+def test_frames_that_wait_for_their_message_are_at_most_half_of_the_lead() -> None:
+    """Or a stream held at its bound and a listener whose acks would move it wait for each other."""
+    session = opened_session()
+    for lead_ms, frames in [(200, 1), (800, 5), (2000, 8), (None, 8)]:
+        name = str(lead_ms)
+        effects = tell(session, "context.open", name, frames_per_message=8, max_lead_ms=lead_ms)
+        assert sent(effects)[0].frames_per_message == frames
+
+
+@pytest.mark.parametrize("asked", [8, "auto"])
+def test_what_is_made_does_not_wait_for_text_that_has_not_come(asked: FramesPerMessage) -> None:
+    session = opened_session(frames_per_message=asked)
+    tell(session, "context.open", max_lead_ms=None)
+    frames = [f for i in range(38) for f in sent(session.frame(1, spoken(i)))]
+    assert session.frame(1, spoken(38)) == []
+    frames += sent(session.frame(1, replace(spoken(39), dry=True)))
+    assert sum(len(f.payload) for f in frames) == 40 * SAMPLES * 2
 
 
 @pytest.mark.parametrize("format", ["pcm_s16le", "pcm_f32le", "mulaw", "alaw", "opus"])
@@ -593,9 +627,9 @@ EVENTS = st.one_of(
 )
 
 
-@given(st.lists(EVENTS, max_size=60), st.integers(1, 3) | st.none())
+@given(st.lists(EVENTS, max_size=60), st.integers(1, 3) | st.just("auto"))
 def test_any_events_give_a_legal_session(
-    events: list[tuple[str, Any]], per_message: int | None
+    events: list[tuple[str, Any]], per_message: FramesPerMessage
 ) -> None:
     session, journal = opened_session(frames_per_message=per_message), Journal(1 << 30)
     names: dict[int, str] = {}
