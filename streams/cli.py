@@ -145,12 +145,15 @@ def serve(
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="Another site whose pages may connect; * is any."),
     ] = None,
-    connections_per_token: Annotated[
-        int, typer.Option(min=1, help="Connections and requests at the same time.")
+    streams_per_token: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Contexts and HTTP requests that a token may have spoken at once."
+        ),
     ] = 64,
     text_rate: Annotated[
-        float, typer.Option(min=1, help="Characters a second that a token may send.")
-    ] = 20_000,
+        int, typer.Option(min=1, help="Characters a minute that a token may send.")
+    ] = 240_000,
     dialects: Annotated[
         str,
         typer.Option(metavar="NAME,…", help="Other services' protocols to answer beside our own."),
@@ -181,7 +184,7 @@ def serve(
         policy = Policy(
             tokens=read_tokens(tokens),
             origins=tuple(allow_origin or ()),
-            connections=connections_per_token,
+            streams=streams_per_token,
             text_rate=text_rate,
         )
     except ValueError as error:

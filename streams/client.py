@@ -14,9 +14,10 @@ from __future__ import annotations
 import itertools
 import json
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 from urllib.parse import urlsplit
@@ -81,8 +82,15 @@ class ConnectionLost(SpeechError):
 class ServerError(SpeechError):
     """An error of the server that has no class of its own here; `code` is the server's."""
 
-    def __init__(self, code: str, message: str, *, param: str | None = None) -> None:
-        super().__init__(message, param=param)
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, param=param, retry_after=retry_after)
         self.code = code
 
 
@@ -570,16 +578,16 @@ def _connection_error(url: str, error: Exception) -> SpeechError:
 
 def _error_of(event: ErrorEvent) -> SpeechError:
     """The error of that code from the runtime's tree, else a ServerError."""
-    kind = _BY_CODE.get(event.code)
-    if kind is None:
-        return ServerError(event.code, event.message, param=event.param)
-    return kind(event.message, param=event.param)
+    kind = _BY_CODE.get(event.code, partial(ServerError, event.code))
+    return kind(event.message, param=event.param, retry_after=event.retry_after)
 
 
-_BY_CODE: dict[str, type[SpeechError]] = {
+_BY_CODE: dict[str, Callable[..., SpeechError]] = {
     kind.code: kind
     for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, SpeechError)
+    if isinstance(kind, type)
+    and issubclass(kind, SpeechError)
+    and kind.__init__ is SpeechError.__init__
 }
 
 

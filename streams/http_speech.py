@@ -26,16 +26,18 @@ from starlette.types import Receive, Scope, Send
 from omni_speak.runtime.errors import (
     EngineDead,
     InvalidRequest,
+    LimitReached,
     ModelNotFound,
     Overloaded,
     SpeechError,
     UnknownVoice,
 )
+from omni_speak.streams.allowance import Allowance
 from omni_speak.streams.audio import WavEncoding, wav_header
 from omni_speak.streams.dialects.text import parse
 from omni_speak.streams.encoder import EncodedFormat, Encoder
 from omni_speak.streams.messages import Refused, Word
-from omni_speak.streams.service import Service, Unavailable, service_of
+from omni_speak.streams.service import Service, Unavailable, allowance_of, service_of
 from omni_speak.streams.speaking import Engine, SpokenFrame, SpokenResult, TextStream
 
 logger = logging.getLogger(__name__)
@@ -167,16 +169,24 @@ def endpoint(
             speech = await ask(request, engine)
         except SpeechError as error:
             return tell_error(error)
-        return SpeechResponse(service, engine, speech, tell_error, name)
+        allowance = allowance_of(request)
+        return SpeechResponse(service, engine, allowance, speech, tell_error, name)
 
     return answer
 
 
 class SpeechResponse(Response):
     def __init__(
-        self, service: Service, engine: Engine, speech: Speech, tell_error: TellError, name: str
+        self,
+        service: Service,
+        engine: Engine,
+        allowance: Allowance,
+        speech: Speech,
+        tell_error: TellError,
+        name: str,
     ) -> None:
         self._service = service
+        self._allowance = allowance
         self._speech = speech
         self._tell_error = tell_error
         self._name = name
@@ -206,17 +216,19 @@ class SpeechResponse(Response):
         """Returns the outcome for the metrics."""
         stream, started = self._speech.stream, False
         try:
-            async with aclosing(stream.__aiter__()) as frames:
-                first = await anext(frames)
-                self._service.metrics.first_audio.observe(time.monotonic() - self._arrived)
-                if self._speech.whole:
-                    await self._send_whole(send, first, frames)
-                else:
-                    await self._start(send, {})
-                    started = True
-                    await self._send_block(send, self._block(first))
-                    async for frame in frames:
-                        await self._send_block(send, self._block(frame))
+            with self._allowance.stream():
+                self._allowance.take_text(len(self._speech.text))
+                async with aclosing(stream.__aiter__()) as frames:
+                    first = await anext(frames)
+                    self._service.metrics.first_audio.observe(time.monotonic() - self._arrived)
+                    if self._speech.whole:
+                        await self._send_whole(send, first, frames)
+                    else:
+                        await self._start(send, {})
+                        started = True
+                        await self._send_block(send, self._block(first))
+                        async for frame in frames:
+                            await self._send_block(send, self._block(frame))
         except SpeechError as error:
             if started:
                 # The status is long gone. A body that breaks off is the one honest signal left.
@@ -311,6 +323,7 @@ async def read_body(request: Request, kind: type[M]) -> M:
 _STATUS: dict[type[SpeechError], int] = {
     BodyTooLarge: 413,
     UnknownVoice: 404,
+    LimitReached: 429,
     InvalidRequest: 400,
     ModelNotFound: 404,
     Overloaded: 503,
@@ -326,6 +339,6 @@ def status_of(error: SpeechError) -> int:
 def error_json(error: SpeechError, content: dict[str, Any]) -> Response:
     """The error, told by `content` in the words of its service."""
     status = status_of(error)
-    wait = error.retry_after if isinstance(error, Overloaded) else 1.0
-    headers = {"retry-after": f"{math.ceil(wait)}"} if status == 503 else None
+    wait = error.retry_after or 1.0
+    headers = {"retry-after": f"{math.ceil(wait)}"} if status in (429, 503) else None
     return JSONResponse(content, status_code=status, headers=headers)

@@ -172,12 +172,16 @@ CLIENT_TYPES = (
 
 class Limits(Message):
     """`message_bytes` per message received, `text_chars` per context in all, `contexts` at once.
-    `resume_s` a session without a connection is kept; it can go on if at most `journal_bytes` of
-    what was sent were not received."""
+    A token, over all its connections, may have `streams` at once (contexts, and HTTP bodies being
+    spoken) and send `text_rate` characters a minute; null is no limit. A session without a
+    connection is kept for `resume_s`; it can go on if at most `journal_bytes` of what was sent were
+    not received."""
 
     message_bytes: int = 256 * 1024
     text_chars: int = 20_000
     contexts: int = 16
+    streams: int | None = None
+    text_rate: int | None = None
     resume_s: float = 30.0
     journal_bytes: int = 2 * 1024 * 1024
 
@@ -287,12 +291,16 @@ class ContextDone(Event):
 
 
 class ErrorEvent(Event):
+    """`fatal`: the session ends. Otherwise the message at fault changed nothing, or the context of
+    that name ends. `retry_after`: seconds, where waiting helps."""
+
     type: Literal["error"] = "error"
     code: str
     message: str
     param: str | None = None
     context: str | None = None
     fatal: bool = False
+    retry_after: float | None = None
 
 
 class Pong(Message):

@@ -25,6 +25,7 @@ import numpy as np
 
 from omni_speak.runtime.errors import EngineDead, InvalidRequest, SpeechError, TextTooLong
 from omni_speak.runtime.request import MAX_SEED, EngineInfo, SpeechRequest
+from omni_speak.streams.allowance import Allowance
 from omni_speak.streams.encoder import (
     OPUS_PACKET_MS,
     OPUS_RATES,
@@ -179,6 +180,7 @@ class Session:
         self,
         info: EngineInfo,
         limits: Limits,
+        allowance: Allowance,
         *,
         session_id: str,
         resume_token: str,
@@ -187,6 +189,7 @@ class Session:
     ) -> None:
         self._info = info
         self._limits = limits
+        self._allowance = allowance
         self._id = session_id
         self._token = resume_token
         self._clock = clock
@@ -301,7 +304,9 @@ class Session:
             voices=info.voices,
             voice=voice,
             speed_range=info.speed_range,
-            limits=self._limits,
+            limits=self._limits.model_copy(
+                update={"streams": self._allowance.streams, "text_rate": self._allowance.text_rate}
+            ),
         )
         return [Send(self._opened)]
 
@@ -330,6 +335,7 @@ class Session:
             self._draw_seed,
         )
         assert request.voice is not None and request.seed is not None  # settled
+        self._allowance.open_stream()
         handle = self._next_handle()
         max_frames = self._max_frames
         if message.max_lead_ms is not None:
@@ -373,6 +379,7 @@ class Session:
                 f"it has {len(context.text)} and {len(text)} more were sent",
                 param="text",
             )
+        self._allowance.take_text(len(text))
         context.text += text
         return _say(context, context.segmenter.push(text))
 
@@ -600,6 +607,7 @@ class Session:
 
     def _done(self, context: _Context, reason: DoneReason) -> list[Effect]:
         del self._by_name[context.name], self._by_handle[context.handle]
+        self._allowance.close_stream()
         context.done = True
         self._ended[context.name] = context  # its audio may still be playing, and be interrupted
         if len(self._ended) > self._limits.contexts:
@@ -655,6 +663,7 @@ def _error(error: SpeechError, context: str | None, *, fatal: bool = False) -> S
             param=error.param,
             context=context,
             fatal=fatal,
+            retry_after=error.retry_after,
         )
     )
 

@@ -34,6 +34,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from omni_speak.runtime.errors import InvalidRequest, SpeechError
 from omni_speak.runtime.request import SpeechRequest
+from omni_speak.streams.allowance import Allowance
 from omni_speak.streams.dialect import Dialect, Reply
 from omni_speak.streams.messages import (
     AnyEvent,
@@ -191,6 +192,7 @@ class DuplexSession:
         limits: Limits,
         drain: Drain,
         *,
+        allowance: Allowance | None = None,
         sessions: Sessions | None = None,
         send_timeout: float = 60.0,
         on_frame: Callable[[], None] = lambda: None,
@@ -207,6 +209,7 @@ class DuplexSession:
         self._session = Session(
             engine.info,
             limits,
+            allowance or Allowance(),
             session_id=self.id,
             resume_token=secrets.token_urlsafe(24),
             clock=clock,
@@ -232,6 +235,7 @@ class DuplexSession:
                     self._tasks.cancel_scope.cancel()
         finally:
             self._sessions.remove(self)
+            self._session.shut_down()  # whatever ended it, its contexts are over
             if self._link is not None:
                 self._link.over.set()
         if self._given is not None:

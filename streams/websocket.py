@@ -9,7 +9,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from omni_speak.runtime.errors import SpeechError
 from omni_speak.streams.dialect import Dialect
 from omni_speak.streams.dialects.openai_speech import error_response
-from omni_speak.streams.service import service_of
+from omni_speak.streams.service import allowance_of, service_of
 from omni_speak.streams.session import Disconnected, DuplexSession
 
 POLICY_VIOLATION = 1008
@@ -77,6 +77,7 @@ async def converse(
         dialect,
         service.limits,
         service.drain,
+        allowance=allowance_of(websocket),
         sessions=service.sessions,
         send_timeout=service.send_timeout,
         on_frame=service.metrics.frames.labels(name).inc,

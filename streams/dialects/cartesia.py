@@ -256,7 +256,8 @@ class CartesiaDialect:
         name = event.context
         if name in self._contexts and name not in self._names.values():
             del self._contexts[name]  # it was never opened
-        return [json.dumps(_error(event.code, event.message, 500 if event.fatal else 400, name))]
+        status = 500 if event.fatal else 400 if event.retry_after is None else 429
+        return [json.dumps(_error(event.code, event.message, status, name))]
 
 
 def _told(kind: str, context: str | None, *, done: bool = False, status: int = 206) -> _Json:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from omni_speak.runtime.errors import EngineDead, NoAudio, SpeechError
 from omni_speak.runtime.request import SpeechRequest
+from omni_speak.streams.allowance import Allowance
 from omni_speak.streams.dialects.native import NativeDialect
 from omni_speak.streams.encoder import OPUS_RATES, Encoder, opus_packets
 from omni_speak.streams.messages import (
@@ -49,11 +50,12 @@ from tests.streams.fake_engine import INFO, SAMPLES, frame_of
 class Peer:
     """A session and its journal, talked to in the native dialect."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, allowance: Allowance | None = None, **limits: int) -> None:
         self.now = 0.0
         self.session = Session(
             INFO,
             Limits(**limits),
+            allowance or Allowance(),
             session_id="s",
             resume_token="t",
             clock=lambda: self.now,
