@@ -6,10 +6,11 @@ context, in a task group.
                                                     ▼            ▼
        socket ◀─ Dialect.send ◀─ Journal ◀─ writer ◀── outbox, bounded
 
-Back-pressure: a socket that does not take bytes stops the writer, then fills the outbox, then
-stops this session's speakers and its reader; the engine holds streams nobody takes frames from.
-At most `OUTBOX` items wait here, beside one socket buffer. Other sessions notice nothing. A peer
-that takes no byte for `send_timeout` seconds is given up.
+Back-pressure: a socket that does not take bytes stops the writer, then fills the speakers' `OUTBOX`
+places, then stops the speakers; the engine holds streams nobody takes frames from. The reader reads
+on, so that an interrupt or a cancel acts at once whatever waits to be sent, until `ANSWERS` of what
+the client is told wait too. Other sessions notice nothing. A peer that takes no byte for
+`send_timeout` seconds is given up.
 
 A connection that breaks, without a closing handshake, leaves its session waiting for another one
 (`Sessions`), in the task of the first. Meanwhile speech goes on, at the listener's pace, until half
@@ -30,6 +31,7 @@ from typing import Literal, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from omni_speak.runtime.errors import InvalidRequest, SpeechError
@@ -67,7 +69,10 @@ from omni_speak.streams.wire import WireFrame
 logger = logging.getLogger(__name__)
 
 OUTBOX = 8
-"""Messages of one session waiting for its socket."""
+"""What speakers made, of one session, waiting for its socket."""
+
+ANSWERS = 1024
+"""What else may wait there: answers to a client that goes on sending and does not read."""
 
 TAKEN_OVER = 4001
 TOO_SLOW = 4002
@@ -170,7 +175,8 @@ class _Attached:
     """Wakes the writer for a new connection."""
 
 
-_Outgoing = Send | Reply | Close | _Frame | _Finished | _Failed | _Attached
+_Made = _Frame | _Finished | _Failed
+_Outgoing = _Made | Send | Reply | Close | _Attached
 
 
 @dataclass(slots=True, eq=False)
@@ -221,7 +227,11 @@ class DuplexSession:
         self._given: anyio.Event | None = None
         self._linked = anyio.Event()
         self._speakers: dict[int, _Speaker] = {}
-        self._outbox, self._outgoing = anyio.create_memory_object_stream[_Outgoing](OUTBOX)
+        self._outbox, self._outgoing = anyio.create_memory_object_stream[_Outgoing](
+            OUTBOX + ANSWERS
+        )
+        self._made_room = anyio.Semaphore(OUTBOX)
+        self._answer_room = anyio.Semaphore(ANSWERS)
         self._tasks: TaskGroup
 
     async def run(self) -> None:
@@ -257,7 +267,7 @@ class DuplexSession:
             before.left.set()
             before.drop()
             self._tasks.start_soon(self._dismiss, before)
-        await self._outbox.send(_Attached())
+        await self._put(_Attached())
         return link.over
 
     async def _dismiss(self, link: _Link) -> None:
@@ -307,6 +317,7 @@ class DuplexSession:
                 return lost.clean
             if data is not None and not link.dropped:
                 await self._receive(link, data)
+            await checkpoint()  # thousands of messages may be there at once; others want the loop
         return False
 
     async def _receive(self, link: _Link, data: str | bytes) -> None:
@@ -321,7 +332,7 @@ class DuplexSession:
 
     async def _take(self, link: _Link, message: ClientMessage | Reply) -> None:
         if isinstance(message, Reply):
-            await self._outbox.send(message)
+            await self._put(message)
         elif (
             isinstance(message, SessionOpen)
             and message.resume is not None
@@ -365,8 +376,8 @@ class DuplexSession:
             missed = self._journal.replay(link.seq)
             for event in (link.greeting, *missed):
                 await self._tell(link, event)
-        async for item in self._outgoing:
-            for told in self._stamp(item):
+        while True:
+            for told in self._stamp(await self._next()):
                 await self._tell(link, told)
 
     async def _write_ahead(self) -> None:
@@ -374,7 +385,7 @@ class DuplexSession:
         if self._journal.size_since(self._told) >= self._limits.journal_bytes // 2:
             await self._linked.wait()
             return
-        for told in self._stamp(await self._outgoing.receive()):
+        for told in self._stamp(await self._next()):
             if isinstance(told, Close):
                 self._tasks.cancel_scope.cancel()
 
@@ -429,6 +440,20 @@ class DuplexSession:
                     self._instruct(effect)
         return told
 
+    # -- the outbox ----------------------------------------------------------------------------
+
+    async def _put(self, item: _Outgoing) -> None:
+        await self._room_for(item).acquire()
+        self._outbox.send_nowait(item)
+
+    async def _next(self) -> _Outgoing:
+        item = await self._outgoing.receive()
+        self._room_for(item).release()
+        return item
+
+    def _room_for(self, item: _Outgoing) -> anyio.Semaphore:
+        return self._made_room if isinstance(item, _Made) else self._answer_room
+
     # -- what effects do -----------------------------------------------------------------------
 
     async def _watch_drain(self) -> None:
@@ -440,7 +465,7 @@ class DuplexSession:
     async def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Send | Close):
-                await self._outbox.send(effect)
+                await self._put(effect)
             else:
                 self._instruct(effect)
 
@@ -480,15 +505,13 @@ class DuplexSession:
                 try:
                     async with aclosing(speaker.stream.__aiter__()) as frames:
                         async for frame in frames:
-                            await self._outbox.send(_Frame(handle, epoch, frame))
+                            await self._put(_Frame(handle, epoch, frame))
                 except SpeechError as error:
-                    await self._outbox.send(_Failed(handle, epoch, error))
+                    await self._put(_Failed(handle, epoch, error))
                 else:
                     result = speaker.stream.result
                     assert result is not None  # it ended by itself
-                    await self._outbox.send(
-                        _Finished(handle, epoch, result.reason, result.segments)
-                    )
+                    await self._put(_Finished(handle, epoch, result.reason, result.segments))
         finally:
             if self._speakers.get(handle) is speaker:
                 del self._speakers[handle]

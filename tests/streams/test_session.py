@@ -13,13 +13,14 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Frame, Opcode
 from websockets.typing import Subprotocol
 
 from omni_speak.streams.client import DuplexClient
 from omni_speak.streams.dialects.native import SUBPROTOCOL, NativeDialect
 from omni_speak.streams.messages import Limits
 from omni_speak.streams.service import WARM_UP_STREAMS
-from omni_speak.streams.session import OUTBOX, Disconnected, Drain, DuplexSession, Sessions
+from omni_speak.streams.session import ANSWERS, OUTBOX, Disconnected, Drain, DuplexSession, Sessions
 from omni_speak.streams.wire import Flag, decode
 from tests.streams.conftest import Running, serving
 from tests.streams.fake_engine import SAMPLES, FakeEngine
@@ -149,6 +150,44 @@ async def test_D15_cancel_while_the_socket_is_stuck_stops_the_engine_at_once() -
     assert done["frames"] == sum(isinstance(item, int) for item in sent)
 
 
+@pytest.mark.parametrize("stop", ["cancel", "interrupt"])
+async def test_D15_answers_that_nobody_reads_do_not_keep_a_stop_from_the_engine(stop: str) -> None:
+    engine, socket = FakeEngine(), HeldSocket(OPEN, *speech("#endless")[:2])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session_on(socket, engine).run)
+        for _ in range(5 * OUTBOX):
+            socket.put({"type": "text.flush", "context": "a"})
+        await anyio.wait_all_tasks_blocked()
+        assert engine.running
+        socket.put({"type": stop, "context": "a"})
+        await anyio.wait_all_tasks_blocked()
+        assert not engine.running
+        socket.flowing.set()
+        await anyio.wait_all_tasks_blocked()
+        socket.vanish()
+    assert not any(isinstance(data, bytes) for data in socket.sent)
+
+
+async def test_D17_answers_that_nobody_reads_are_bounded() -> None:
+    socket = HeldSocket(OPEN)
+    asked = 0
+
+    async def ask() -> str:
+        nonlocal asked
+        asked += 1
+        return json.dumps({"type": "ping"})
+
+    async with anyio.create_task_group() as tasks:
+        session = session_on(socket, FakeEngine())
+        tasks.start_soon(session.run)
+        await anyio.wait_all_tasks_blocked()
+        socket.receive = ask  # type: ignore[method-assign]
+        socket.put({"type": "ping"})
+        await anyio.wait_all_tasks_blocked()
+        assert ANSWERS <= asked <= ANSWERS + 2
+        tasks.cancel_scope.cancel()
+
+
 async def test_a_bug_in_a_speaker_ends_its_session_and_frees_the_engine() -> None:
     engine, socket = FakeEngine(), HeldSocket(OPEN, *speech("#endless"))
 
@@ -253,6 +292,62 @@ async def test_D17_what_is_in_flight_to_a_reader_that_stops_is_seconds_not_minut
         # In the buffers of the two sockets, of uvicorn and of the client's library.
         assert made * SAMPLES * 2 < 2_000_000
         socket.transport.abort()
+
+
+def masked(message: dict[str, Any]) -> bytes:
+    return Frame(Opcode.TEXT, json.dumps(message).encode()).serialize(mask=True)
+
+
+@pytest.mark.parametrize("stop", ["cancel", "interrupt"])
+async def test_D15_a_stop_behind_a_flood_of_text_acts_though_nothing_is_read(
+    server: Running, stop: str
+) -> None:
+    """All the text a context may have, a character at a time, and more; in one go."""
+    flood = [
+        {"type": "text.append", "context": "a", "text": char} for char in "words, or so. " * 1428
+    ]
+    flood[:: len(flood) // 200] = [{"type": "text.flush", "context": "a"}] * len(flood[::99])
+    async with raw(server) as socket:
+        await tell(socket, OPEN, *speech("#endless")[:2], {"type": "text.flush", "context": "a"})
+        while not server.engine.running:
+            await anyio.sleep(0.01)
+        data = b"".join(map(masked, [*flood, {"type": stop, "context": "a"}]))
+        socket.transport.write(data)
+        with anyio.fail_after(30):
+            while server.engine.running:
+                await anyio.sleep(0.01)
+        events, stopped = [], False
+        await tell(socket, {"type": "session.close"})
+        async for received in socket:
+            if isinstance(received, bytes):
+                assert not stopped, "a frame after the answer to the stop"
+            else:
+                events.append(json.loads(received))
+                stopped |= events[-1]["type"] in ("context.done", "context.interrupted")
+    ends = [event["type"] for event in events if event["type"] == "context.done"]
+    assert (stopped, len(ends)) == (True, 1)
+
+
+async def test_D18_a_flood_of_messages_leaves_the_loop_to_the_others(server: Running) -> None:
+    turns = 0
+
+    async def spin() -> None:
+        nonlocal turns
+        while True:
+            await checkpoint()
+            turns += 1
+
+    async with raw(server) as socket, anyio.create_task_group() as tasks:
+        await tell(socket, OPEN, speech("")[0])
+        await answer(socket)
+        await answer(socket)
+        tasks.start_soon(spin)
+        text = {"type": "text.append", "context": "a", "text": " "}
+        data = b"".join(map(masked, [*[text] * 2000, {"type": "ping"}]))
+        before, _ = turns, socket.transport.write(data)
+        assert (await answer(socket))["type"] == "pong"
+        assert turns - before > 2000
+        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
