@@ -144,6 +144,7 @@ class ContextOptions(TypedDict, total=False):
     max_lead_ms: int | None
     starve_timeout_ms: int
     frames_per_message: FramesPerMessage | None
+    normalise: bool
 
 
 ContextEvent = AudioFrame | CodesFrame | Marks | ContextFlushed | ContextInterrupted

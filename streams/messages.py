@@ -88,9 +88,10 @@ class SessionOpen(Message):
 
 class ContextOpen(Message):
     """`max_lead_ms`: how far generation may run ahead of the listener; null: as fast as it can.
-    `frames_per_message` null is the session's.
-    One whose text has not come for `starve_timeout_ms` gives its place in the engine back; it may
-    wait for another when its text goes on."""
+    `frames_per_message` null is the session's. Without `normalise` text is read as it stands: the
+    symbols of Markdown, emoji, digits one by one. A context whose text has not come for
+    `starve_timeout_ms` gives its place in the engine back; it may wait for another when its text
+    goes on."""
 
     type: Literal["context.open"] = "context.open"
     context: ContextName
@@ -101,6 +102,7 @@ class ContextOpen(Message):
     max_lead_ms: Annotated[int, Field(ge=MIN_LEAD_MS)] | None = DEFAULT_LEAD_MS
     starve_timeout_ms: Annotated[int, Field(ge=100, le=3_600_000)] = DEFAULT_STARVE_MS
     frames_per_message: FramesPerMessage | None = None
+    normalise: bool = True
 
 
 class TextAppend(Message):
@@ -229,6 +231,7 @@ class ContextOpened(Event):
     max_lead_ms: int | None
     starve_timeout_ms: int
     frames_per_message: int | Literal["auto"]
+    normalise: bool
     format: AudioFormat
     sample_rate: int
     channels: Literal[1] = 1

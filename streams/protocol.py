@@ -331,6 +331,7 @@ class Session:
                 temperature=message.temperature,
                 max_lead_ms=message.max_lead_ms,
                 starve_timeout_s=message.starve_timeout_ms / 1000,
+                normalise=message.normalise,
             ),
             self._draw_seed,
         )
@@ -365,6 +366,7 @@ class Session:
             max_lead_ms=message.max_lead_ms,
             starve_timeout_ms=message.starve_timeout_ms,
             frames_per_message=context.frames_per_message,
+            normalise=request.normalise,
             format=opened.format,
             sample_rate=opened.sample_rate,
         )

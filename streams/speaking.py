@@ -353,6 +353,7 @@ def speak_text(
     seed: int | None = None,
     temperature: float | None = None,
     max_frames: int | None = None,
+    normalise: bool = True,
 ) -> TextStream:
     """Speak all of `text`; `max_frames` bounds each of its requests.
 
@@ -373,6 +374,7 @@ def speak_text(
             seed=seed,
             temperature=temperature,
             max_frames=max_frames,
+            normalise=normalise,
         ),
     )
     segmenter = new_segmenter(engine.info)

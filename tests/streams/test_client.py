@@ -173,6 +173,17 @@ async def test_null_is_told_to_the_server(server: Running) -> None:
     assert [request.max_lead_ms for request in server.engine.asked[-2:]] == [None, 2000]
 
 
+async def test_text_is_normalised_unless_the_context_says_no(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        await frames_of_speech(client.speak("**One.**"))
+        speech = client.speak("**One.** Two.", normalise=False)
+        await frames_of_speech(speech)
+        assert speech.opened is not None and not speech.opened.normalise
+        with pytest.raises(ServerError, match="normalise"):
+            await frames_of_speech(client.speak("One.", normalise="no"))  # type: ignore[arg-type]
+    assert [request.normalise for request in server.engine.asked[-2:]] == [True, False]
+
+
 async def test_leaving_early_frees_the_engine_and_the_connection_goes_on(server: Running) -> None:
     async with DuplexClient(server.url) as client:
         async for _ in client.speak("Go on #endless"):
@@ -303,6 +314,7 @@ async def test_D11_it_skips_unknown_kinds_and_joins_samples_cut_in_two() -> None
             max_lead_ms=2000,
             starve_timeout_ms=30_000,
             frames_per_message=1,
+            normalise=True,
             format="pcm_s16le",
             sample_rate=24_000,
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from omni_speak.models.wren.config import nearest_phoneme
 from omni_speak.models.wren.text import g2p
+from omni_speak.models.wren.text.literal import literal
 from omni_speak.models.wren.text.normalise import normalise, spoken_text
 from omni_speak.runtime.errors import NothingToSay
 
@@ -36,7 +37,8 @@ class Utterance:
 
 
 class FrontEnd:
-    """English for one alphabet of tokens; the id of a token is its place in it.
+    """English for one alphabet of tokens; the id of a token is its place in it. `literally`:
+    markup, symbols and digits are read as they stand.
 
     Raises NothingToSay for a text without a word. Safe to call from several threads.
     """
@@ -48,8 +50,8 @@ class FrontEnd:
         """Load the lexicon and the model for unknown words (half a second, 70 MB)."""
         self("Hello, Wrenling.")
 
-    def __call__(self, text: str) -> Utterance:
-        spans = normalise(text)
+    def __call__(self, text: str, *, literally: bool = False) -> Utterance:
+        spans = literal(text) if literally else normalise(text)
         if not spans:
             raise NothingToSay("there is no word to speak in it", param="text")
         groups = iter(g2p.words_to_ipa(spoken_text(spans)))

@@ -59,11 +59,11 @@ def normalise(text: str) -> list[Span]:
         if spoken:
             first = match.end() - len(match[0].lstrip())
             last = match.start() + len(match[0].rstrip()) - 1
-            _add(spans, Span(spoken, offsets[first], offsets[last] + 1))
+            add_span(spans, Span(spoken, offsets[first], offsets[last] + 1))
     return spans
 
 
-def _add(spans: list[Span], span: Span) -> None:
+def add_span(spans: list[Span], span: Span) -> None:
     """Of several pauses in a row the strongest stays, and of none before the first word. What one
     character brings, as the ² of x², is one span."""
     last = spans[-1] if spans else None
