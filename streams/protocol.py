@@ -73,6 +73,8 @@ INTERNAL_ERROR = 1011
 SERVICE_RESTART = 1012
 
 MAX_PAYLOAD_BYTES = 63 * 1024
+RESAMPLER_BYTES = 8 * 1024
+"""What a resampler may hold back of float samples; it comes on top of the last message's frames."""
 
 _ENCODINGS = {
     "pcm_s16le": Encoding.PCM_S16LE,
@@ -282,9 +284,8 @@ class Session:
         rate = message.sample_rate or info.sample_rate
         check_format(message.format, rate, info)
         samples_per_frame = round(rate / info.frame_rate)
-        self._max_frames = max(
-            1, min(MAX_FRAMES_PER_MESSAGE, MAX_PAYLOAD_BYTES // (4 * samples_per_frame))
-        )
+        room = MAX_PAYLOAD_BYTES - (RESAMPLER_BYTES if rate != info.sample_rate else 0)
+        self._max_frames = max(1, min(MAX_FRAMES_PER_MESSAGE, room // (4 * samples_per_frame)))
         voice = settle(info, SpeechRequest(text="", voice=message.voice, seed=0)).voice
         assert voice is not None  # settled
         self._resumable = message.resumable
