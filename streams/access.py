@@ -13,8 +13,9 @@ import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -39,8 +40,9 @@ _TOKEN_PARAMETERS = ("token", "api_key")
 @dataclass(frozen=True, slots=True)
 class Policy:
     """`tokens` none: no token is asked for. `origins`: pages that may connect beside the server's
-    own; `*` is any. Each token has an Allowance of `streams` and `text_rate` characters a minute;
-    without tokens nobody is limited."""
+    own (with tokens at any name of it, without at its address or localhost); `*` is any. Each token
+    has an Allowance of `streams` and `text_rate` characters a minute; without tokens nobody is
+    limited."""
 
     tokens: tuple[str, ...] = field(default=(), repr=False)
     origins: tuple[str, ...] = ()
@@ -135,7 +137,15 @@ class Access:
 
     def _may_come_from(self, origin: str, host: str) -> bool:
         allowed = self._policy.origins
-        return "*" in allowed or origin in allowed or urlsplit(origin).netloc == host
+        if "*" in allowed or origin in allowed:
+            return True
+        try:
+            page, own = urlsplit(origin), urlsplit(f"//{host}")
+            # Anybody may make a name of theirs mean this machine, and serve a page under it. Such
+            # a page has no token.
+            return page.netloc == own.netloc and (bool(self._policy.tokens) or _is_here(own))
+        except ValueError:
+            return False
 
 
 def is_public(path: str) -> bool:
@@ -159,6 +169,11 @@ def offered_token(connection: HTTPConnection) -> str:
         if name in connection.query_params:
             return connection.query_params[name]
     return ""
+
+
+def _is_here(host: SplitResult) -> bool:
+    """An address or localhost: nothing that a name server is asked for. Raises ValueError."""
+    return host.hostname == "localhost" or bool(ip_address(host.hostname or ""))
 
 
 def _without_token(connection: HTTPConnection) -> bytes:

@@ -143,7 +143,11 @@ def serve(
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(metavar="ORIGIN", help="Another site whose pages may connect; * is any."),
+        typer.Option(
+            metavar="ORIGIN",
+            help="Another site whose pages may connect, or, without tokens, this one under a name; "
+            "* is any.",
+        ),
     ] = None,
     streams_per_token: Annotated[
         int,

@@ -79,9 +79,29 @@ async def test_pages_of_other_sites_stay_out_unless_named() -> None:
         assert await status(server, origin=server.url) == 200
         assert await status(server, origin="https://foe.example") == 403
         assert await status(server, origin="null") == 403
+        assert await status(server, origin="http://[") == 403
         with pytest.raises(InvalidStatus):
             async with connect(server.websocket_url, origin="https://foe.example"):  # type: ignore[arg-type]
                 pass
+
+
+async def test_a_page_whose_name_was_made_to_mean_this_machine_stays_out() -> None:
+    """DNS rebinding: its origin and the server's host are the same name then."""
+    foe = {"host": "foe.example:8080", "origin": "http://foe.example:8080"}
+    async with serving() as server:
+        assert await status(server, **foe) == 403
+        for name in ("localhost:8080", "127.0.0.1:8080", "[::1]:8080"):
+            assert await status(server, host=name, origin=f"http://{name}") == 200
+    async with serving(policy=Policy(origins=("http://foe.example:8080",))) as server:
+        assert await status(server, **foe) == 200
+    async with serving(policy=Policy(tokens=(TOKEN,))) as server:  # which such a page has not
+        assert await status(server, **foe, **{"x-api-key": TOKEN}) == 200
+
+
+async def test_nothing_is_compressed_so_nothing_can_swell(server: Running) -> None:
+    async with connect(server.websocket_url, compression="deflate", proxy=None) as socket:
+        assert socket.response is not None
+        assert "sec-websocket-extensions" not in socket.response.headers
 
 
 async def test_compressed_bodies_are_refused(server: Running) -> None:
