@@ -120,14 +120,15 @@ async def test_D17_a_reader_that_is_only_slow_is_kept_and_served() -> None:
     take = socket.send
 
     async def slowly(data: str | bytes) -> None:
-        await anyio.sleep(0.02)  # in all, many times what one message may take
+        await anyio.sleep(0.05)  # in all, more than one message may take
         await take(data)
 
     socket.send = slowly  # type: ignore[method-assign]
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(session_on(socket, engine, send_timeout=0.3).run)
-        while "context.done" not in str(socket.sent[-1:]):
-            await anyio.sleep(0.02)
+        tasks.start_soon(session_on(socket, engine, send_timeout=2.0).run)
+        with anyio.fail_after(60):
+            while "context.done" not in str(socket.sent[-1:]):
+                await anyio.sleep(0.02)
         socket.vanish()
     assert sum(isinstance(data, bytes) for data in socket.sent) == 60
 
@@ -460,9 +461,9 @@ class House:
         return link
 
 
-async def undisturbed(text: str) -> list[Any]:
+async def undisturbed(text: str, **options: Any) -> list[Any]:
     async with anyio.create_task_group() as tasks:
-        link = await House(tasks).connect(OPEN, *seeded(text))
+        link = await House(tasks).connect(OPEN | options, *seeded(text))
         link.vanish()
     return link.numbered()
 
@@ -492,6 +493,32 @@ async def test_a_resumed_session_goes_on_byte_for_byte(at: int) -> None:
     assert second.greeting["resumed"]
     assert same((seen if at > 1 else []) + second.numbered()) == same(whole)
     assert len(house.sessions) == 0
+
+
+@pytest.mark.parametrize(
+    ("format", "rate"),
+    [
+        ("pcm_f32le", 44_100),
+        ("mulaw", 8000),
+        ("alaw", 16_000),
+        ("opus", 48_000),
+        ("codes_u16", None),
+    ],
+)
+async def test_it_is_byte_for_byte_in_any_format(format: str, rate: int | None) -> None:
+    options = {"format": format, "sample_rate": rate, "frames_per_message": "auto"}
+    whole = await undisturbed("Word #frames=40", **options)
+    async with anyio.create_task_group() as tasks:
+        house = House(tasks)
+        link = await house.connect(OPEN | options, *seeded("Word #frames=40"), room=12)
+        greeting, heard = link.greeting, link.numbered()
+        for room in (8, 8, 1000):  # it breaks again and again
+            link.breaks()
+            await anyio.wait_all_tasks_blocked()
+            link = await house.connect(resume(greeting, seq_of(heard[-1])), room=room)
+            heard += link.numbered()
+        link.vanish()
+    assert same(heard) == same(whole)
 
 
 async def test_speech_goes_on_without_a_connection_but_not_for_ever() -> None:
@@ -572,6 +599,9 @@ async def test_a_session_nobody_comes_back_to_ends() -> None:
         link.breaks()
         while len(house.sessions):
             await anyio.sleep(0.01)
+        late = await house.connect(resume(link.greeting, 3))
+        assert late.read[-1]["code"] == "resume_refused"
+        late.vanish()
     assert not house.engine.running
 
 
