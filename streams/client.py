@@ -564,6 +564,7 @@ def _websocket_url(url: str) -> str:
 
 
 def _connection_error(url: str, error: Exception) -> SpeechError:
+    url = url.partition("?")[0]  # a token may be behind it
     if isinstance(error, InvalidStatus):
         status, body = error.response.status_code, bytes(error.response.body or b"")
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -365,6 +366,23 @@ async def test_words_cite_the_text_as_it_was_sent(server: Running) -> None:
     assert words == TEXT.split()
 
 
+async def test_the_words_are_the_same_however_the_text_came(server: Running) -> None:
+    text = "Dr. Ng paid $6.25 at 8 a.m. for 47.2 grams, e.g. tea. Then she left."
+    told = []
+    async with DuplexClient(server.url) as client:
+        for pieces in ([text], re.findall(r"\S+\s*", text), list(text)):
+            context = await client.open_context(seed=1)
+            for piece in pieces:
+                await context.append(piece)
+            await context.end()
+            events = [event async for event in context.events()]
+            words = [event.words for event in events if isinstance(event, Marks)]
+            told.append((words, context.result))
+    assert told[0] == told[1] == told[2]
+    assert [word.text for words in told[0][0] for word in words] == text.split()
+    assert told[0][1] is not None and told[0][1].segments == 2
+
+
 async def test_an_interrupt_tells_what_was_heard_and_the_context_goes_on(server: Running) -> None:
     async with DuplexClient(server.url) as client:
         context = await client.open_context()
@@ -494,6 +512,14 @@ async def test_without_async(server: Running) -> None:
     pcm = b"".join(f.pcm.tobytes() for f in frames)
     assert pcm == expected_pcm("One two three.", 3, 3)
     await idle(server.engine)
+
+
+async def test_a_token_in_the_address_is_not_told() -> None:
+    with pytest.raises(ConnectionLost) as lost:
+        async with DuplexClient("ws://127.0.0.1:1/v1/duplex?token=correct-horse-battery"):
+            pass
+    assert "127.0.0.1:1" in str(lost.value)
+    assert "horse" not in str(lost.value)
 
 
 async def test_nobody_there() -> None:
