@@ -11,19 +11,24 @@ import hmac
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 from starlette.requests import HTTPConnection
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from omni_speak.runtime.errors import SpeechError
 from omni_speak.streams.allowance import Allowance
-from omni_speak.streams.dialects.openai_speech import openai_error
+from omni_speak.streams.errors import (
+    OriginNotAllowed,
+    TellError,
+    Unauthorized,
+    UnsupportedEncoding,
+)
 from omni_speak.streams.service import ALLOWANCE
 
 TOKENS_VARIABLE = "OMNI_SPEAK_TOKENS"
@@ -75,12 +80,15 @@ def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) 
 
 
 class Access:
-    """The middleware. A request that may not come in gets 401, 403 or 415 and a reason; a websocket
-    gets the same in place of its handshake."""
+    """The middleware. A request that may not come in gets 401, 403 or 415 and a reason, as
+    `tell_error` has it for whom it asks; a websocket gets the same in place of its handshake."""
 
-    def __init__(self, app: ASGIApp, policy: Policy) -> None:
+    def __init__(
+        self, app: ASGIApp, policy: Policy, tell_error: Callable[[Scope], TellError]
+    ) -> None:
         self._app = app
         self._policy = policy
+        self._tell_error = tell_error
         self._allowances = {
             _digest(token): Allowance(policy.streams, policy.text_rate) for token in policy.tokens
         }
@@ -97,10 +105,12 @@ class Access:
         scope[ALLOWANCE] = allowance
         if refusal is None:
             await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await WebSocket(scope, receive, send).send_denial_response(refusal)
         else:
-            await refusal(scope, receive, send)
+            response = self._tell_error(scope)(refusal)
+            if scope["type"] == "websocket":
+                await WebSocket(scope, receive, send).send_denial_response(response)
+            else:
+                await response(scope, receive, send)
 
     def _allowance(self, connection: HTTPConnection) -> Allowance | None:
         """Of the token that the connection came with; None if it is none of ours. Looks at every
@@ -114,25 +124,23 @@ class Access:
                 found = allowance
         return found
 
-    def _refusal(self, connection: HTTPConnection, allowance: Allowance | None) -> Response | None:
+    def _refusal(
+        self, connection: HTTPConnection, allowance: Allowance | None
+    ) -> SpeechError | None:
         headers = connection.headers
         origin = headers.get("origin")
         if origin is not None and not self._may_come_from(origin, headers.get("host", "")):
             message = "pages of this origin may not connect; the server names those that may"
-            return openai_error(403, message, "origin", "origin_not_allowed")
+            return OriginNotAllowed(message, param="origin")
         if headers.get("content-encoding", "identity") != "identity":
             message = "a body must not be compressed"
-            return openai_error(415, message, "content-encoding", "unsupported_encoding")
+            return UnsupportedEncoding(message, param="content-encoding")
         if allowance is None:
-            refusal = openai_error(
-                401,
+            return Unauthorized(
                 "a token is needed, and none that is known came: as 'Authorization: Bearer …', "
                 f"'xi-api-key', 'x-api-key', the subprotocol '{TOKEN_SUBPROTOCOL}…' or '?token='",
-                "authorization",
-                "unauthorized",
+                param="authorization",
             )
-            refusal.headers["www-authenticate"] = "Bearer"
-            return refusal
         return None
 
     def _may_come_from(self, origin: str, host: str) -> bool:

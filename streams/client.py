@@ -134,7 +134,7 @@ class ContextOptions(TypedDict, total=False):
     """How a context speaks. `messages.ContextOpen` tells more, and what holds where none is given.
 
     `voice` is one of `client.info.voices`, `speed` 1.0 its own rate; `seed` speaks the same again;
-    `max_lead_ms` None brings it as fast as it can be made, for a file.
+    `max_lead_ms` None is for a file: as fast as those whom somebody hears leave room for.
     """
 
     voice: str | None
@@ -428,7 +428,8 @@ class DuplexClient:
 
     async def _send(self, message: ClientMessage) -> None:
         """Raises ConnectionLost. A message that a break swallowed is sent again after it."""
-        await self._connected.wait()
+        while not self._connected.is_set():  # again: waiting lets the reader run, too
+            await self._connected.wait()
         if self._lost is not None:
             raise self._lost
         data = message.model_dump_json(warnings=False)

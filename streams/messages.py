@@ -53,6 +53,13 @@ class Refused(InvalidRequest):
         self.context = context
 
 
+NORMAL_CLOSURE = 1000
+POLICY_VIOLATION = 1008
+INTERNAL_ERROR = 1011
+SERVICE_RESTART = 1012
+TRY_AGAIN_LATER = 1013
+
+
 @dataclass(frozen=True, slots=True)
 class Close:
     """The connection ends with this websocket close code and reason."""
@@ -87,7 +94,8 @@ class SessionOpen(Message):
 
 
 class ContextOpen(Message):
-    """`max_lead_ms`: how far generation may run ahead of the listener; null: as fast as it can.
+    """`max_lead_ms`: how far generation may run ahead of the listener; null is a file, which nobody
+    hears while it is made: it comes as fast as contexts with listeners leave room for.
     `frames_per_message` null is the session's. Without `normalise` text is read as it stands: the
     symbols of Markdown, emoji, digits one by one. A context whose text has not come for
     `starve_timeout_ms` gives its place in the engine back; it may wait for another when its text
@@ -143,7 +151,9 @@ class Cancel(Message):
 
 
 class PlaybackAck(Message):
-    """The listener has heard the context up to this sample, counted as `pts` is."""
+    """The listener has heard the context up to this sample, counted as `pts` is. From an epoch's
+    first ack on, only acks count for its lead, no longer the wall clock: a listener who sends none
+    any more has paused, and generation waits for the next."""
 
     type: Literal["playback.ack"] = "playback.ack"
     context: ContextName
@@ -160,13 +170,9 @@ class SessionClose(Message):
 
 ContextMessage = ContextOpen | TextAppend | TextFlush | TextEnd | Interrupt | Cancel | PlaybackAck
 ClientMessage = SessionOpen | ContextMessage | Ping | SessionClose
-CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(
-    Annotated[ClientMessage, Field(discriminator="type")]
-)
-CLIENT_TYPES = (
-    "session.open, context.open, text.append, text.flush, text.end, interrupt, cancel, "
-    "playback.ack, ping, session.close"
-)
+CLIENT_KINDS: dict[str, type[ClientMessage]] = {
+    kind.model_fields["type"].default: kind for kind in get_args(ClientMessage)
+}
 
 
 # -- server → client ---------------------------------------------------------------------------

@@ -33,8 +33,11 @@ from omni_speak.streams.encoder import (
     opus_packets,
 )
 from omni_speak.streams.messages import (
+    INTERNAL_ERROR,
     MAX_FRAMES_PER_MESSAGE,
+    NORMAL_CLOSURE,
     SAMPLE_RATES,
+    SERVICE_RESTART,
     AnyEvent,
     AudioFormat,
     Cancel,
@@ -67,10 +70,6 @@ from omni_speak.streams.messages import (
 from omni_speak.streams.segmenter import Segment, Segmenter
 from omni_speak.streams.speaking import SpokenFrame, SpokenWord, new_segmenter, settle
 from omni_speak.streams.wire import Encoding, Flag, Kind, WireFrame
-
-NORMAL_CLOSURE = 1000
-INTERNAL_ERROR = 1011
-SERVICE_RESTART = 1012
 
 MAX_PAYLOAD_BYTES = 63 * 1024
 RESAMPLER_BYTES = 8 * 1024
@@ -485,8 +484,8 @@ class Session:
             return 1
         if context.frames_per_message != "auto":
             return context.frames_per_message
-        lead = (context.dry_at - self._clock()) * self._info.frame_rate
-        return max(1, min(int(lead / 2), context.max_frames))
+        unheard = self._sent(context) - self._heard(context, None)[0]
+        return max(1, min(unheard // (2 * self._info.samples_per_frame), context.max_frames))
 
     def finished(
         self, handle: int, epoch: int, reason: Literal["stop", "length"], segments: int

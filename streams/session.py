@@ -130,16 +130,16 @@ class Sessions:
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """A connection. One that resumes gets `greeting`, and what was sent after number `seq`. `left`
-    is set when it is no longer the session's, `over` when nobody will use it any more."""
+    """A connection. One that resumes gets `greeting`, and what was sent after number `seq`. One
+    that is `lost` takes nothing more, `over` is set when nobody will use it any more."""
 
     socket: Socket
     greeting: SessionOpened | None = None
     seq: int | None = None
+    lost: bool = False
     dropped: bool = False
     receiving: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     writing: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    left: anyio.Event = field(default_factory=anyio.Event)
     over: anyio.Event = field(default_factory=anyio.Event)
 
     def drop(self) -> None:
@@ -264,7 +264,6 @@ class DuplexSession:
         self._linked.set()
         self._linked = anyio.Event()
         if before is not None:
-            before.left.set()
             before.drop()
             self._tasks.start_soon(self._dismiss, before)
         await self._put(_Attached())
@@ -296,8 +295,8 @@ class DuplexSession:
                 return
             if self._link is not link:
                 continue
-            self._link, self._told = None, self._journal.next
-            link.left.set()
+            self._lose(link)
+            self._link = None
             link.drop()
             link.over.set()
             if clean or not self._session.resumable:
@@ -350,13 +349,17 @@ class DuplexSession:
         except InvalidRequest as error:
             await self._carry_out(self._session.refuse(error))
 
+    def _lose(self, link: _Link) -> None:
+        if not link.lost:
+            link.lost, self._told = True, self._journal.next
+
     # -- writing -------------------------------------------------------------------------------
 
     async def _write(self) -> None:
         """The only task that sends, so that what is stamped is sent, in that order."""
         while True:
             link = self._link
-            if link is None:
+            if link is None or link.lost:
                 await self._write_ahead()
                 continue
             with link.writing:
@@ -364,11 +367,16 @@ class DuplexSession:
                     await self._write_to(link)
                 except TimeoutError:
                     await self._give_up(link, f"nothing was taken for {self._send_timeout:g} s")
+                    return
                 except Refused as gap:  # forgotten since the connection asked
                     await self._give_up(link, gap.message)
+                    return
                 except Disconnected:
-                    link.drop()
-            await link.left.wait()
+                    # The reader will hear how it ended; but it may be waiting for the outbox.
+                    self._lose(link)
+                    if not self._session.resumable:
+                        self._tasks.cancel_scope.cancel()
+                        return
 
     async def _write_to(self, link: _Link) -> None:
         if link.greeting is not None:
@@ -383,8 +391,10 @@ class DuplexSession:
     async def _write_ahead(self) -> None:
         """Nobody listens: what is made waits in the journal."""
         if self._journal.size_since(self._told) >= self._limits.journal_bytes // 2:
-            await self._linked.wait()
-            return
+            with anyio.move_on_after(self._limits.resume_s):
+                await self._linked.wait()
+                return
+            self._tasks.cancel_scope.cancel()
         for told in self._stamp(await self._next()):
             if isinstance(told, Close):
                 self._tasks.cancel_scope.cancel()

@@ -9,10 +9,14 @@ are said. What no rule knows is skipped. The result is words and pauses, ready f
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from omni_speak.models.wren.text import numbers, saying
+from omni_speak.models.wren.text.ipa import read_ipa
+from omni_speak.models.wren.text.lexicon import Lexicon, look_up
 from omni_speak.models.wren.text.markup import plain_text
 from omni_speak.models.wren.text.saying import always, as_written, silent
 from omni_speak.models.wren.text.tables import (
@@ -46,13 +50,30 @@ class Span:
         return self.spoken in PAUSES
 
 
-def normalise(text: str) -> list[Span]:
-    """The words and pauses of a text, in order; empty if there is nothing to say."""
+def normalise(text: str, lexicon: Lexicon = MappingProxyType({})) -> list[Span]:
+    """The words and pauses of a text, in order; empty if there is nothing to say.
+
+    A word that `lexicon` has, or that is written as `[word](/ipa/)`, is said as that tells, and no
+    rule touches it: its span's `spoken` is the IPA between slashes.
+    """
     if not any(char.isalnum() for char in text):
         return []
     plain, offsets = plain_text(text)
     spans: list[Span] = []
-    for match in SCANNER.finditer(plain):
+    at = 0
+    for start, end, ipa in _pronounced(text, plain, offsets, lexicon):
+        if start < at:  # a word of the lexicon inside of what is written [so](/ipa/)
+            continue
+        _scan(spans, plain, offsets, at, start)
+        spoken = " ".join(f"/{word}/" for word in ipa.split())
+        add_span(spans, Span(spoken, offsets[start], offsets[end - 1] + 1))
+        at = end
+    _scan(spans, plain, offsets, at, len(plain))
+    return spans
+
+
+def _scan(spans: list[Span], plain: str, offsets: Sequence[int], start: int, end: int) -> None:
+    for match in SCANNER.finditer(plain, start, end):
         rule = match.lastindex or 0
         say, groups = SAY[rule]
         spoken = say(*match.groups()[rule : rule + groups])
@@ -60,7 +81,36 @@ def normalise(text: str) -> list[Span]:
             first = match.end() - len(match[0].lstrip())
             last = match.start() + len(match[0].rstrip()) - 1
             add_span(spans, Span(spoken, offsets[first], offsets[last] + 1))
-    return spans
+
+
+def _pronounced(
+    text: str, plain: str, offsets: Sequence[int], lexicon: Lexicon
+) -> list[tuple[int, int, str]]:
+    """Where in the plain text words stand whose IPA is given, in order, and that IPA."""
+    found = []
+    for match in INLINE_IPA.finditer(text):
+        ipa = _inline_ipa(match[2])
+        start, end = (bisect_left(offsets, offset) for offset in match.span(1))
+        if ipa and start < end:
+            found.append((start, end, ipa))
+    for match in CHUNK.finditer(plain) if lexicon else ():
+        for word in dict.fromkeys((match[0], match[0].rstrip(PAUSES + "'"))):
+            ipa = look_up(word, [lexicon])
+            if ipa is not None:
+                found.append((match.start(), match.start() + len(word), ipa))
+                break
+    return sorted(found, key=lambda given: given[0])
+
+
+def _inline_ipa(written: str) -> str | None:
+    """The IPA of `[word](/written/)`, None for what is none: `/docs/` is a link. The text of a link
+    is read, and so is the word whose IPA is wrong."""
+    if written.isascii() and "'" not in written:
+        return None
+    try:
+        return read_ipa(written)
+    except ValueError:
+        return None
 
 
 def add_span(spans: list[Span], span: Span) -> None:
@@ -89,6 +139,9 @@ def spoken_text(spans: Sequence[Span]) -> str:
 
 
 # --- how it is written ----------------------------------------------------------------------
+
+INLINE_IPA = re.compile(r"\[([^\[\]\n]{1,300})\]\(/([^/()\n]{1,300})/\)")
+CHUNK = re.compile(r"[^\s\"'()\[\]{}–—|][^\s\"()\[\]{}–—|]*")
 
 
 def any_of(words: Iterable[str]) -> str:
