@@ -10,14 +10,18 @@ from collections.abc import Sequence
 
 
 class SpeechError(Exception):
-    """Base of everything the runtime raises on purpose."""
+    """Base of everything the runtime raises on purpose. `retry_after`: seconds, where it is known
+    when the same may work."""
 
     code = "speech_error"
 
-    def __init__(self, message: str, *, param: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, param: str | None = None, retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
+        self.retry_after = retry_after
 
 
 class InvalidRequest(SpeechError):
@@ -68,9 +72,11 @@ class Overloaded(SpeechError):
 
     code = "overloaded"
 
-    def __init__(self, message: str, *, param: str | None = None, retry_after: float = 1.0) -> None:
-        super().__init__(message, param=param)
-        self.retry_after = retry_after
+
+class LimitReached(InvalidRequest):
+    """A limit on whoever asks is reached; try again in `retry_after` seconds."""
+
+    code = "limit_reached"
 
 
 class ModelFault(SpeechError):

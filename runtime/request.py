@@ -31,7 +31,9 @@ class SpeechRequest:
     `max_frames` None derives the frame budget from the text's length. `max_lead_ms` holds the
     stream while it is that far ahead of its listener; None is a file: nobody hears it while it is
     made, so it comes as fast as those with listeners leave room for. `starve_timeout_s`: a stream
-    whose text is open ends after that long without.
+    whose text is open ends after that long without. `normalise` reads a text as a reader would:
+    Markdown, emoji and the like are not read out, numbers and abbreviations are spoken in full;
+    without, it is read as it stands.
     """
 
     text: str
@@ -43,6 +45,7 @@ class SpeechRequest:
     max_frames: int | None = None
     max_lead_ms: int | None = None
     starve_timeout_s: float = 30.0
+    normalise: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,6 +120,10 @@ def check_request(request: SpeechRequest, info: EngineInfo) -> SpeechRequest:
     if request.max_lead_ms is not None:
         _check_int("max_lead_ms", request.max_lead_ms, MIN_LEAD_MS, MAX_LEAD_MS)
     _check_number("starve_timeout_s", request.starve_timeout_s, 0.0, 86_400.0)
+    if not isinstance(request.normalise, bool):
+        raise InvalidRequest(
+            f"normalise must be true or false, got {request.normalise!r}", param="normalise"
+        )
     return replace(request, voice=_find_voice(request.voice, info))
 
 

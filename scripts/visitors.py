@@ -232,7 +232,7 @@ class Peer:
             type="session.open",
             format=format,
             sample_rate=rate,
-            frames_per_message=self._chance.choice((None, 1, 4)),
+            frames_per_message=self._chance.choice(("auto", 1, 4)),
         )
 
     async def say(self, **message: Any) -> None:

@@ -1,4 +1,4 @@
-"""Who may come in, from where, and how much of it: bearer tokens, origins, limits per token.
+"""Who may come in, and from where: bearer tokens, each with its allowance, and origins.
 
 An ASGI middleware before everything else. Where no tokens are set, everybody may come in, but a
 page of another site still may not use a visitor's server.
@@ -11,26 +11,25 @@ import hmac
 import os
 import re
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
-import anyio
 from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from omni_speak.runtime.errors import SpeechError
+from omni_speak.streams.allowance import Allowance
 from omni_speak.streams.errors import (
     OriginNotAllowed,
     TellError,
-    TooFast,
-    TooManyConnections,
     Unauthorized,
     UnsupportedEncoding,
 )
+from omni_speak.streams.service import ALLOWANCE
 
 TOKENS_VARIABLE = "OMNI_SPEAK_TOKENS"
 TOKEN_SUBPROTOCOL = "omni-speak.token."
@@ -46,14 +45,14 @@ _TOKEN_PARAMETERS = ("token", "api_key")
 @dataclass(frozen=True, slots=True)
 class Policy:
     """`tokens` none: no token is asked for. `origins`: pages that may connect beside the server's
-    own; `*` is any. Per token: `connections` at the same time, and `text_rate` characters a second
-    received, of which `text_burst` may come at once. Without tokens nobody is limited."""
+    own (with tokens at any name of it, without at its address or localhost); `*` is any. Each token
+    has an Allowance of `streams` and `text_rate` characters a minute; without tokens nobody is
+    limited."""
 
     tokens: tuple[str, ...] = field(default=(), repr=False)
     origins: tuple[str, ...] = ()
-    connections: int = 64
-    text_rate: float = 20_000.0
-    text_burst: float = 262_144.0
+    streams: int = 64
+    text_rate: int = 240_000
 
 
 def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
@@ -80,70 +79,31 @@ def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) 
     return tuple(tokens)
 
 
-class TokenBucket:
-    """`rate` a second, `burst` at once. Time is what the caller says it is, in seconds."""
-
-    def __init__(self, rate: float, burst: float, now: float) -> None:
-        self._rate, self._burst = rate, burst
-        self._left, self._at = burst, now
-
-    def take(self, amount: float, now: float) -> float:
-        """Take it, on credit if need be; how many seconds to wait before going on."""
-        self._left = min(self._burst, self._left + (now - self._at) * self._rate) - amount
-        self._at = now
-        return max(0.0, -self._left / self._rate)
-
-    def wait(self, now: float) -> float:
-        """How many seconds until something is left."""
-        return self.take(0, now)
-
-
-@dataclass(slots=True)
-class _Holder:
-    """Who shares a token."""
-
-    bucket: TokenBucket
-    connections: int = 0
-
-
 class Access:
-    """The middleware. A request that may not come in gets 401, 403, 415 or 429 and a reason, as
-    `tell_error` has it for whom it asks; a websocket gets the same in place of its handshake. Text
-    that comes too fast over a websocket is not read until its time has come."""
+    """The middleware. A request that may not come in gets 401, 403 or 415 and a reason, as
+    `tell_error` has it for whom it asks; a websocket gets the same in place of its handshake."""
 
     def __init__(
-        self,
-        app: ASGIApp,
-        policy: Policy,
-        tell_error: Callable[[Scope], TellError],
-        clock: Callable[[], float] = time.monotonic,
+        self, app: ASGIApp, policy: Policy, tell_error: Callable[[Scope], TellError]
     ) -> None:
         self._app = app
         self._policy = policy
         self._tell_error = tell_error
-        self._clock = clock
-        self._digests = [_digest(token) for token in policy.tokens]
-        now = clock()
-        self._holders = [
-            _Holder(TokenBucket(policy.text_rate, policy.text_burst, now)) for _ in policy.tokens
-        ]
+        self._allowances = {
+            _digest(token): Allowance(policy.streams, policy.text_rate) for token in policy.tokens
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or is_public(scope["path"]):
             await self._app(scope, receive, send)
             return
         connection = HTTPConnection(scope)
-        holder = self._holder(connection)
-        refusal = self._refusal(connection, holder)
+        allowance = self._allowance(connection)
+        refusal = self._refusal(connection, allowance)
         # In place: the server that made the scope logs its query.
         scope["query_string"] = _without_token(connection)
-        if refusal is None and holder is not None:
-            holder.connections += 1
-            try:
-                await self._app(scope, self._metered(receive, holder), send)
-            finally:
-                holder.connections -= 1
-        elif refusal is None:
+        scope[ALLOWANCE] = allowance
+        if refusal is None:
             await self._app(scope, receive, send)
         else:
             response = self._tell_error(scope)(refusal)
@@ -152,16 +112,21 @@ class Access:
             else:
                 await response(scope, receive, send)
 
-    def _holder(self, connection: HTTPConnection) -> _Holder | None:
-        """Looks at every token, so that how long it takes tells nothing of which is close."""
+    def _allowance(self, connection: HTTPConnection) -> Allowance | None:
+        """Of the token that the connection came with; None if it is none of ours. Looks at every
+        one, so that how long it takes tells nothing of which is close."""
+        if not self._allowances:
+            return Allowance()
         offered = _digest(offered_token(connection))
         found = None
-        for digest, holder in zip(self._digests, self._holders, strict=True):
+        for digest, allowance in self._allowances.items():
             if hmac.compare_digest(digest, offered):
-                found = holder
+                found = allowance
         return found
 
-    def _refusal(self, connection: HTTPConnection, holder: _Holder | None) -> SpeechError | None:
+    def _refusal(
+        self, connection: HTTPConnection, allowance: Allowance | None
+    ) -> SpeechError | None:
         headers = connection.headers
         origin = headers.get("origin")
         if origin is not None and not self._may_come_from(origin, headers.get("host", "")):
@@ -170,36 +135,25 @@ class Access:
         if headers.get("content-encoding", "identity") != "identity":
             message = "a body must not be compressed"
             return UnsupportedEncoding(message, param="content-encoding")
-        if not self._digests:
-            return None
-        if holder is None:
+        if allowance is None:
             return Unauthorized(
                 "a token is needed, and none that is known came: as 'Authorization: Bearer …', "
                 f"'xi-api-key', 'x-api-key', the subprotocol '{TOKEN_SUBPROTOCOL}…' or '?token='",
                 param="authorization",
             )
-        if holder.connections >= self._policy.connections:
-            message = f"a token may have {self._policy.connections} connections at the same time"
-            return TooManyConnections(message)
-        if wait := holder.bucket.wait(self._clock()):
-            message = f"a token may send {self._policy.text_rate:g} characters a second"
-            return TooFast(message, retry_after=wait)
         return None
 
     def _may_come_from(self, origin: str, host: str) -> bool:
         allowed = self._policy.origins
-        return "*" in allowed or origin in allowed or urlsplit(origin).netloc == host
-
-    def _metered(self, receive: Receive, holder: _Holder) -> Receive:
-        async def metered() -> Message:
-            message = await receive()
-            if amount := len(message.get("text") or message.get("body") or ""):
-                wait = holder.bucket.take(amount, self._clock())
-                if message["type"] == "websocket.receive":
-                    await anyio.sleep(wait)
-            return message
-
-        return metered
+        if "*" in allowed or origin in allowed:
+            return True
+        try:
+            page, own = urlsplit(origin), urlsplit(f"//{host}")
+            # Anybody may make a name of theirs mean this machine, and serve a page under it. Such
+            # a page has no token.
+            return page.netloc == own.netloc and (bool(self._policy.tokens) or _is_here(own))
+        except ValueError:
+            return False
 
 
 def is_public(path: str) -> bool:
@@ -223,6 +177,11 @@ def offered_token(connection: HTTPConnection) -> str:
         if name in connection.query_params:
             return connection.query_params[name]
     return ""
+
+
+def _is_here(host: SplitResult) -> bool:
+    """An address or localhost: nothing that a name server is asked for. Raises ValueError."""
+    return host.hostname == "localhost" or bool(ip_address(host.hostname or ""))
 
 
 def _without_token(connection: HTTPConnection) -> bytes:

@@ -159,14 +159,21 @@ def serve(
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(metavar="ORIGIN", help="Another site whose pages may connect; * is any."),
+        typer.Option(
+            metavar="ORIGIN",
+            help="Another site whose pages may connect, or, without tokens, this one under a name; "
+            "* is any.",
+        ),
     ] = None,
-    connections_per_token: Annotated[
-        int, typer.Option(min=1, help="Connections and requests at the same time.")
+    streams_per_token: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Contexts and HTTP requests that a token may have spoken at once."
+        ),
     ] = 64,
     text_rate: Annotated[
-        float, typer.Option(min=1, help="Characters a second that a token may send.")
-    ] = 20_000,
+        int, typer.Option(min=1, help="Characters a minute that a token may send.")
+    ] = 240_000,
     dialects: Annotated[
         str | None,
         typer.Option(
@@ -208,7 +215,7 @@ def serve(
         policy = Policy(
             tokens=read_tokens(tokens),
             origins=tuple(allow_origin or ()),
-            connections=connections_per_token,
+            streams=streams_per_token,
             text_rate=text_rate,
         )
     except ValueError as error:

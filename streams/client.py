@@ -14,9 +14,10 @@ from __future__ import annotations
 import itertools
 import json
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self, TypedDict, Unpack
 from urllib.parse import urlsplit
@@ -46,6 +47,7 @@ from omni_speak.streams.messages import (
     ContextOpened,
     DoneReason,
     ErrorEvent,
+    FramesPerMessage,
     Interrupt,
     Marks,
     PlaybackAck,
@@ -79,8 +81,15 @@ class ConnectionLost(SpeechError):
 class ServerError(SpeechError):
     """An error of the server that has no class of its own here; `code` is the server's."""
 
-    def __init__(self, code: str, message: str, *, param: str | None = None) -> None:
-        super().__init__(message, param=param)
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, param=param, retry_after=retry_after)
         self.code = code
 
 
@@ -128,11 +137,11 @@ class Player(Protocol):
         """Up to which sample the context was heard, counted as `pts` is."""
 
 
-class Manner(TypedDict, total=False):
-    """How a context speaks; what is left out is the server's choice, or 1.0 for `speed`.
+class ContextOptions(TypedDict, total=False):
+    """How a context speaks. `messages.ContextOpen` tells more, and what holds where none is given.
 
-    `max_lead_ms` is how far the server may be ahead of the listener, 2,000 if left out; None is for
-    a file: as fast as those whom somebody hears leave room for.
+    `voice` is one of `client.info.voices`, `speed` 1.0 its own rate; `seed` speaks the same again;
+    `max_lead_ms` None is for a file: as fast as those whom somebody hears leave room for.
     """
 
     voice: str | None
@@ -140,6 +149,9 @@ class Manner(TypedDict, total=False):
     seed: int | None
     temperature: float | None
     max_lead_ms: int | None
+    starve_timeout_ms: int
+    frames_per_message: FramesPerMessage | None
+    normalise: bool
 
 
 ContextEvent = AudioFrame | CodesFrame | Marks | ContextFlushed | ContextInterrupted
@@ -378,20 +390,22 @@ class DuplexClient:
             raise RuntimeError("the client is not connected; use `async with DuplexClient(...)`")
         return self._info
 
-    def speak(self, text: str, *, player: Player | None = None, **manner: Unpack[Manner]) -> Speech:
+    def speak(
+        self, text: str, *, player: Player | None = None, **options: Unpack[ContextOptions]
+    ) -> Speech:
         """Speak a whole text: `async for frame in client.speak("…")`."""
-        return Speech(self, text, self._request(manner), player)
+        return Speech(self, text, self._request(options), player)
 
     async def open_context(
-        self, *, player: Player | None = None, **manner: Unpack[Manner]
+        self, *, player: Player | None = None, **options: Unpack[ContextOptions]
     ) -> Context:
         """A context for text that arrives bit by bit: append, flush and end it from one task while
         another iterates it. What `player` has played is told to the server by itself."""
-        return await self._open(self._request(manner), player)
+        return await self._open(self._request(options), player)
 
-    def _request(self, manner: Manner) -> ContextOpen:
+    def _request(self, options: ContextOptions) -> ContextOpen:
         # Checked by the server, whose messages say what is allowed there.
-        return ContextOpen.model_construct(context=f"c{next(self._numbers)}", **manner)
+        return ContextOpen.model_construct(context=f"c{next(self._numbers)}", **options)
 
     async def __aenter__(self) -> Self:
         self._connected = anyio.Event()
@@ -652,6 +666,7 @@ def _websocket_url(url: str) -> str:
 
 
 def _connection_error(url: str, error: Exception) -> SpeechError:
+    url = url.partition("?")[0]  # a token may be behind it
     if isinstance(error, InvalidStatus):
         status, body = error.response.status_code, bytes(error.response.body or b"")
         try:
@@ -669,14 +684,14 @@ def _connection_error(url: str, error: Exception) -> SpeechError:
 
 def _error_of(event: ErrorEvent) -> SpeechError:
     """The error of that code from the runtime's tree, else a ServerError."""
-    kind = _BY_CODE.get(event.code)
-    if kind is None:
-        return ServerError(event.code, event.message, param=event.param)
-    return kind(event.message, param=event.param)
+    kind = _BY_CODE.get(event.code, partial(ServerError, event.code))
+    return kind(event.message, param=event.param, retry_after=event.retry_after)
 
 
-_BY_CODE: dict[str, type[SpeechError]] = {
+_BY_CODE: dict[str, Callable[..., SpeechError]] = {
     kind.code: kind
     for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, SpeechError)
+    if isinstance(kind, type)
+    and issubclass(kind, SpeechError)
+    and kind.__init__ is SpeechError.__init__
 }

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from omni_speak.runtime.errors import (
     EngineDead,
     InvalidRequest,
+    LimitReached,
     ModelFault,
     ModelNotFound,
     NoAudio,
@@ -63,28 +64,15 @@ class UnsupportedEncoding(SpeechError):
     code = "unsupported_encoding"
 
 
-class TooManyConnections(Overloaded):
-    """The token has as many connections as it may."""
-
-    code = "too_many_connections"
-
-
-class TooFast(Overloaded):
-    """The token sent more text than it may, for now."""
-
-    code = "too_fast"
-
-
 _STATUS: dict[type[SpeechError], int] = {
     BodyTooLarge: 413,
     UnknownVoice: 404,
+    LimitReached: 429,
     InvalidRequest: 400,
     ModelNotFound: 404,
     Unauthorized: 401,
     OriginNotAllowed: 403,
     UnsupportedEncoding: 415,
-    TooManyConnections: 429,
-    TooFast: 429,
     Overloaded: 503,
     Unavailable: 503,
     EngineDead: 503,
@@ -125,8 +113,7 @@ def error_json(error: SpeechError, content: dict[str, Any]) -> Response:
     status = status_of(error)
     headers = {}
     if status in (429, 503):
-        wait = error.retry_after if isinstance(error, Overloaded) else 1.0
-        headers["retry-after"] = f"{math.ceil(wait)}"
+        headers["retry-after"] = f"{math.ceil(error.retry_after or 1.0)}"
     if status == 401:
         headers["www-authenticate"] = "Bearer"
     return JSONResponse(content, status_code=status, headers=headers)

@@ -23,12 +23,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from omni_speak.runtime.errors import InvalidRequest, SpeechError
+from omni_speak.streams.allowance import Allowance
 from omni_speak.streams.audio import WavEncoding, wav_header
 from omni_speak.streams.dialects.text import parse
 from omni_speak.streams.encoder import EncodedFormat, Encoder
 from omni_speak.streams.errors import BodyTooLarge, Incomplete, TellError
 from omni_speak.streams.messages import Refused, Word
-from omni_speak.streams.service import Service, service_of
+from omni_speak.streams.service import Service, allowance_of, service_of
 from omni_speak.streams.speaking import Engine, SpokenFrame, SpokenResult, TextStream
 
 logger = logging.getLogger(__name__)
@@ -155,16 +156,24 @@ def endpoint(
             speech = await ask(request, engine)
         except SpeechError as error:
             return tell_error(error)
-        return SpeechResponse(service, engine, speech, tell_error, name)
+        allowance = allowance_of(request)
+        return SpeechResponse(service, engine, allowance, speech, tell_error, name)
 
     return answer
 
 
 class SpeechResponse(Response):
     def __init__(
-        self, service: Service, engine: Engine, speech: Speech, tell_error: TellError, name: str
+        self,
+        service: Service,
+        engine: Engine,
+        allowance: Allowance,
+        speech: Speech,
+        tell_error: TellError,
+        name: str,
     ) -> None:
         self._service = service
+        self._allowance = allowance
         self._speech = speech
         self._tell_error = tell_error
         self._name = name
@@ -201,17 +210,19 @@ class SpeechResponse(Response):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> str:
         stream, started = self._speech.stream, False
         try:
-            async with aclosing(stream.__aiter__()) as frames:
-                first = await anext(frames)
-                self._service.metrics.first_audio.observe(time.monotonic() - self._arrived)
-                if self._speech.whole:
-                    await self._send_whole(send, first, frames)
-                else:
-                    await self._start(send, {})
-                    started = True
-                    await self._send_block(send, self._block(first))
-                    async for frame in frames:
-                        await self._send_block(send, self._block(frame))
+            with self._allowance.stream():
+                self._allowance.take_text(len(self._speech.text))
+                async with aclosing(stream.__aiter__()) as frames:
+                    first = await anext(frames)
+                    self._service.metrics.first_audio.observe(time.monotonic() - self._arrived)
+                    if self._speech.whole:
+                        await self._send_whole(send, first, frames)
+                    else:
+                        await self._start(send, {})
+                        started = True
+                        await self._send_block(send, self._block(first))
+                        async for frame in frames:
+                            await self._send_block(send, self._block(frame))
         except SpeechError as error:
             if started:
                 await self._break_off(send, error)

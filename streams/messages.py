@@ -31,6 +31,11 @@ HeardBy = Literal["offset", "acks", "clock"]
 
 ContextName = Annotated[str, Field(min_length=1, max_length=64)]
 
+FramesPerMessage = Literal[1, 2, 3, 4, 5, 6, 7, 8, "auto"]
+"""The first message of a context carries one frame, so that sound starts at once, the following
+ones this many; `auto`: the more, the further the listener is behind. Never more than half of the
+lead that a context may have, and what is made does not wait for text that has not come."""
+
 
 class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -76,9 +81,6 @@ class Resume(Message):
 
 class SessionOpen(Message):
     """`voice` is the default of the session's contexts; `sample_rate` null is the model's own.
-    The first message of a context carries one frame, so that sound starts at once, the following
-    ones `frames_per_message`, but at most half of what their context's `max_lead_ms` holds; null:
-    as many as wait, as long as the listener is far enough behind.
     A `resumable` session outlives a connection that breaks, by `limits.resume_s`. With `resume` the
     other fields are ignored: the session goes on as it was opened."""
 
@@ -86,7 +88,7 @@ class SessionOpen(Message):
     voice: str | None = None
     format: AudioFormat = "pcm_s16le"
     sample_rate: SampleRate | None = None
-    frames_per_message: Annotated[int, Field(ge=1, le=MAX_FRAMES_PER_MESSAGE)] | None = 1
+    frames_per_message: FramesPerMessage = 1
     resumable: bool = True
     resume: Resume | None = None
 
@@ -94,8 +96,10 @@ class SessionOpen(Message):
 class ContextOpen(Message):
     """`max_lead_ms`: how far generation may run ahead of the listener; null is a file, which nobody
     hears while it is made: it comes as fast as contexts with listeners leave room for.
-    One whose text has not come for `starve_timeout_ms` gives its place in the engine back; it may
-    wait for another when its text goes on."""
+    `frames_per_message` null is the session's. Without `normalise` text is read as it stands: the
+    symbols of Markdown, emoji, digits one by one. A context whose text has not come for
+    `starve_timeout_ms` gives its place in the engine back; it may wait for another when its text
+    goes on."""
 
     type: Literal["context.open"] = "context.open"
     context: ContextName
@@ -105,6 +109,8 @@ class ContextOpen(Message):
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
     max_lead_ms: Annotated[int, Field(ge=MIN_LEAD_MS)] | None = DEFAULT_LEAD_MS
     starve_timeout_ms: Annotated[int, Field(ge=100, le=3_600_000)] = DEFAULT_STARVE_MS
+    frames_per_message: FramesPerMessage | None = None
+    normalise: bool = True
 
 
 class TextAppend(Message):
@@ -174,12 +180,16 @@ CLIENT_KINDS: dict[str, type[ClientMessage]] = {
 
 class Limits(Message):
     """`message_bytes` per message received, `text_chars` per context in all, `contexts` at once.
-    `resume_s` a session without a connection is kept; it can go on if at most `journal_bytes` of
-    what was sent were not received."""
+    A token, over all its connections, may have `streams` at once (contexts, and HTTP bodies being
+    spoken) and send `text_rate` characters a minute; null is no limit. A session without a
+    connection is kept for `resume_s`; it can go on if at most `journal_bytes` of what was sent were
+    not received."""
 
     message_bytes: int = 256 * 1024
     text_chars: int = 20_000
     contexts: int = 16
+    streams: int | None = None
+    text_rate: int | None = None
     resume_s: float = 30.0
     journal_bytes: int = 2 * 1024 * 1024
 
@@ -197,7 +207,7 @@ class SessionOpened(Message):
     received: int
     model: str
     format: AudioFormat
-    frames_per_message: int | None
+    frames_per_message: int | Literal["auto"]
     sample_rate: int
     channels: Literal[1] = 1
     frame_rate: float
@@ -226,6 +236,8 @@ class ContextOpened(Event):
     temperature: float | None
     max_lead_ms: int | None
     starve_timeout_ms: int
+    frames_per_message: int | Literal["auto"]
+    normalise: bool
     format: AudioFormat
     sample_rate: int
     channels: Literal[1] = 1
@@ -288,12 +300,16 @@ class ContextDone(Event):
 
 
 class ErrorEvent(Event):
+    """`fatal`: the session ends. Otherwise the message at fault changed nothing, or the context of
+    that name ends. `retry_after`: seconds, where waiting helps."""
+
     type: Literal["error"] = "error"
     code: str
     message: str
     param: str | None = None
     context: str | None = None
     fatal: bool = False
+    retry_after: float | None = None
 
 
 class Pong(Message):

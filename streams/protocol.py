@@ -25,6 +25,7 @@ import numpy as np
 
 from omni_speak.runtime.errors import EngineDead, InvalidRequest, SpeechError, TextTooLong
 from omni_speak.runtime.request import MAX_SEED, EngineInfo, SpeechRequest
+from omni_speak.streams.allowance import Allowance
 from omni_speak.streams.encoder import (
     OPUS_PACKET_MS,
     OPUS_RATES,
@@ -71,6 +72,8 @@ from omni_speak.streams.speaking import SpokenFrame, SpokenWord, new_segmenter, 
 from omni_speak.streams.wire import Encoding, Flag, Kind, WireFrame
 
 MAX_PAYLOAD_BYTES = 63 * 1024
+RESAMPLER_BYTES = 8 * 1024
+"""What a resampler may hold back of float samples; it comes on top of the last message's frames."""
 
 _ENCODINGS = {
     "pcm_s16le": Encoding.PCM_S16LE,
@@ -144,6 +147,9 @@ class _Context:
     request: SpeechRequest
     segmenter: Segmenter
     encoder: Encoder | None
+    frames_per_message: int | Literal["auto"]
+    max_frames: int
+    """Per message."""
     text: str = ""
     text_ended: bool = False
     done: bool = False
@@ -175,6 +181,7 @@ class Session:
         self,
         info: EngineInfo,
         limits: Limits,
+        allowance: Allowance,
         *,
         session_id: str,
         resume_token: str,
@@ -183,6 +190,7 @@ class Session:
     ) -> None:
         self._info = info
         self._limits = limits
+        self._allowance = allowance
         self._id = session_id
         self._token = resume_token
         self._clock = clock
@@ -275,9 +283,8 @@ class Session:
         rate = message.sample_rate or info.sample_rate
         check_format(message.format, rate, info)
         samples_per_frame = round(rate / info.frame_rate)
-        self._max_frames = max(
-            1, min(MAX_FRAMES_PER_MESSAGE, MAX_PAYLOAD_BYTES // (4 * samples_per_frame))
-        )
+        room = MAX_PAYLOAD_BYTES - (RESAMPLER_BYTES if rate != info.sample_rate else 0)
+        self._max_frames = max(1, min(MAX_FRAMES_PER_MESSAGE, room // (4 * samples_per_frame)))
         voice = settle(info, SpeechRequest(text="", voice=message.voice, seed=0)).voice
         assert voice is not None  # settled
         self._resumable = message.resumable
@@ -288,8 +295,7 @@ class Session:
             received=0,
             model=info.model,
             format=message.format,
-            frames_per_message=message.frames_per_message
-            and min(message.frames_per_message, self._max_frames),
+            frames_per_message=_at_most(self._max_frames, message.frames_per_message),
             sample_rate=rate,
             frame_rate=info.frame_rate,
             samples_per_frame=samples_per_frame,
@@ -298,7 +304,9 @@ class Session:
             voices=info.voices,
             voice=voice,
             speed_range=info.speed_range,
-            limits=self._limits,
+            limits=self._limits.model_copy(
+                update={"streams": self._allowance.streams, "text_rate": self._allowance.text_rate}
+            ),
         )
         return [Send(self._opened)]
 
@@ -323,13 +331,28 @@ class Session:
                 temperature=message.temperature,
                 max_lead_ms=message.max_lead_ms,
                 starve_timeout_s=message.starve_timeout_ms / 1000,
+                normalise=message.normalise,
             ),
             self._draw_seed,
         )
         assert request.voice is not None and request.seed is not None  # settled
+        self._allowance.open_stream()
         handle = self._next_handle()
+        max_frames = self._max_frames
+        if message.max_lead_ms is not None:
+            # Frames that wait here were not heard: if they were more, a stream held for its lead
+            # would wait for a listener who waits for them.
+            half = message.max_lead_ms / 2000 * self._info.frame_rate
+            max_frames = max(1, min(max_frames, int(half)))
+        per_message = message.frames_per_message or opened.frames_per_message
         context = _Context(
-            message.context, handle, request, new_segmenter(self._info), self._new_encoder(opened)
+            message.context,
+            handle,
+            request,
+            new_segmenter(self._info),
+            self._new_encoder(opened),
+            _at_most(max_frames, per_message),
+            max_frames,
         )
         self._ended.pop(context.name, None)
         self._by_name[context.name] = self._by_handle[handle] = context
@@ -342,6 +365,8 @@ class Session:
             temperature=request.temperature,
             max_lead_ms=message.max_lead_ms,
             starve_timeout_ms=message.starve_timeout_ms,
+            frames_per_message=context.frames_per_message,
+            normalise=request.normalise,
             format=opened.format,
             sample_rate=opened.sample_rate,
         )
@@ -356,6 +381,7 @@ class Session:
                 f"it has {len(context.text)} and {len(text)} more were sent",
                 param="text",
             )
+        self._allowance.take_text(len(text))
         context.text += text
         return _say(context, context.segmenter.push(text))
 
@@ -449,22 +475,17 @@ class Session:
         if context is None:  # it ended or was interrupted while this frame was on its way
             return []
         context.held.append(frame)
-        return self._send_held(context) if len(context.held) >= self._due(context) else []
+        due = frame.dry or len(context.held) >= self._due(context)
+        return self._send_held(context) if due else []
 
     def _due(self, context: _Context) -> int:
-        """How many frames go into one message: at most half the context's lead, or a listener who
-        has heard all it got would wait for frames that wait here for more, and generation for it.
-        """
-        assert self._opened is not None
+        """How many frames go into one message."""
         if not context.spoken:
             return 1
-        due = self._opened.frames_per_message
-        if due is None:
-            unheard = self._sent(context) - self._heard(context, None)[0]
-            due = min(unheard // (2 * self._info.samples_per_frame), self._max_frames)
-        if (lead_ms := context.request.max_lead_ms) is not None:
-            due = min(due, int(lead_ms / 2000 * self._info.frame_rate))
-        return max(1, due)
+        if context.frames_per_message != "auto":
+            return context.frames_per_message
+        unheard = self._sent(context) - self._heard(context, None)[0]
+        return max(1, min(unheard // (2 * self._info.samples_per_frame), context.max_frames))
 
     def finished(
         self, handle: int, epoch: int, reason: Literal["stop", "length"], segments: int
@@ -588,6 +609,7 @@ class Session:
 
     def _done(self, context: _Context, reason: DoneReason) -> list[Effect]:
         del self._by_name[context.name], self._by_handle[context.handle]
+        self._allowance.close_stream()
         context.done = True
         self._ended[context.name] = context  # its audio may still be playing, and be interrupted
         if len(self._ended) > self._limits.contexts:
@@ -627,6 +649,10 @@ def check_format(format: AudioFormat, rate: int, info: EngineInfo) -> None:
         )
 
 
+def _at_most(frames: int, asked: int | Literal["auto"]) -> int | Literal["auto"]:
+    return asked if asked == "auto" else min(asked, frames)
+
+
 def _say(context: _Context, segments: list[Segment]) -> list[Effect]:
     return [Say(context.handle, segment) for segment in segments]
 
@@ -639,6 +665,7 @@ def _error(error: SpeechError, context: str | None, *, fatal: bool = False) -> S
             param=error.param,
             context=context,
             fatal=fatal,
+            retry_after=error.retry_after,
         )
     )
 

@@ -73,9 +73,8 @@ class Segmenter:
 
     def flush(self) -> list[Segment]:
         """What is left, as if the text ended here."""
-        self._buffer = self._buffer.rstrip()
         segments = []
-        while len(self._buffer) > self._max_chars:
+        while len(self._buffer.rstrip()) > self._max_chars:
             segments.append(self._take(self._long_cut()))
         if self._buffer:
             segments.append(self._take(len(self._buffer)))

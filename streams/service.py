@@ -11,6 +11,7 @@ import anyio.to_thread
 from starlette.requests import HTTPConnection
 
 from omni_speak.runtime.errors import EngineDead
+from omni_speak.streams.allowance import Allowance
 from omni_speak.streams.errors import Unavailable
 from omni_speak.streams.messages import Limits
 from omni_speak.streams.metrics import Metrics
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 EngineFactory = Callable[[], AbstractAsyncContextManager[Engine]]
 
 LOOP_PROBE_S = 0.05
+
+ALLOWANCE = "omni_speak.allowance"
 
 WARM_UP_TEXT = "Ready."
 WARM_UP_STREAMS = (1, 16)
@@ -148,3 +151,9 @@ class Activity:
 def service_of(connection: HTTPConnection) -> Service:
     service: Service = connection.app.state.service
     return service
+
+
+def allowance_of(connection: HTTPConnection) -> Allowance:
+    """Its token's, as `Access` left it in the scope; unlimited where no tokens are asked for."""
+    allowance: Allowance = connection.scope[ALLOWANCE]
+    return allowance

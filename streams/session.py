@@ -6,10 +6,11 @@ context, in a task group.
                                                     ▼            ▼
        socket ◀─ Dialect.send ◀─ Journal ◀─ writer ◀── outbox, bounded
 
-Back-pressure: a socket that does not take bytes stops the writer, then fills the outbox, then
-stops this session's speakers and its reader; the engine holds streams nobody takes frames from.
-At most `OUTBOX` items wait here, beside one socket buffer. Other sessions notice nothing. A peer
-that takes no byte for `send_timeout` seconds is given up.
+Back-pressure: a socket that does not take bytes stops the writer, then fills the speakers' `OUTBOX`
+places, then stops the speakers; the engine holds streams nobody takes frames from. The reader reads
+on, so that an interrupt or a cancel acts at once whatever waits to be sent, until `ANSWERS` of what
+the client is told wait too. Other sessions notice nothing. A peer that takes no byte for
+`send_timeout` seconds is given up.
 
 A connection that breaks, without a closing handshake, leaves its session waiting for another one
 (`Sessions`), in the task of the first. Meanwhile speech goes on, at the listener's pace, until half
@@ -30,10 +31,12 @@ from typing import Literal, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from omni_speak.runtime.errors import InvalidRequest, SpeechError
 from omni_speak.runtime.request import SpeechRequest
+from omni_speak.streams.allowance import Allowance
 from omni_speak.streams.dialect import Dialect, Reply
 from omni_speak.streams.messages import (
     AnyEvent,
@@ -66,7 +69,10 @@ from omni_speak.streams.wire import WireFrame
 logger = logging.getLogger(__name__)
 
 OUTBOX = 8
-"""Messages of one session waiting for its socket."""
+"""What speakers made, of one session, waiting for its socket."""
+
+ANSWERS = 1024
+"""What else may wait there: answers to a client that goes on sending and does not read."""
 
 TAKEN_OVER = 4001
 TOO_SLOW = 4002
@@ -169,7 +175,8 @@ class _Attached:
     """Wakes the writer for a new connection."""
 
 
-_Outgoing = Send | Reply | Close | _Frame | _Finished | _Failed | _Attached
+_Made = _Frame | _Finished | _Failed
+_Outgoing = _Made | Send | Reply | Close | _Attached
 
 
 @dataclass(slots=True, eq=False)
@@ -191,6 +198,7 @@ class DuplexSession:
         limits: Limits,
         drain: Drain,
         *,
+        allowance: Allowance | None = None,
         sessions: Sessions | None = None,
         send_timeout: float = 60.0,
         on_frame: Callable[[], None] = lambda: None,
@@ -207,6 +215,7 @@ class DuplexSession:
         self._session = Session(
             engine.info,
             limits,
+            allowance or Allowance(),
             session_id=self.id,
             resume_token=secrets.token_urlsafe(24),
             clock=clock,
@@ -218,7 +227,11 @@ class DuplexSession:
         self._given: anyio.Event | None = None
         self._linked = anyio.Event()
         self._speakers: dict[int, _Speaker] = {}
-        self._outbox, self._outgoing = anyio.create_memory_object_stream[_Outgoing](OUTBOX)
+        self._outbox, self._outgoing = anyio.create_memory_object_stream[_Outgoing](
+            OUTBOX + ANSWERS
+        )
+        self._made_room = anyio.Semaphore(OUTBOX)
+        self._answer_room = anyio.Semaphore(ANSWERS)
         self._tasks: TaskGroup
 
     async def run(self) -> None:
@@ -232,6 +245,7 @@ class DuplexSession:
                     self._tasks.cancel_scope.cancel()
         finally:
             self._sessions.remove(self)
+            self._session.shut_down()  # whatever ended it, its contexts are over
             if self._link is not None:
                 self._link.over.set()
             # Cancelled tasks leave cycles behind, and the collector comes late: not with all audio.
@@ -254,7 +268,7 @@ class DuplexSession:
         if before is not None:
             before.drop()
             self._tasks.start_soon(self._dismiss, before)
-        await self._outbox.send(_Attached())
+        await self._put(_Attached())
         return link.over
 
     async def _dismiss(self, link: _Link) -> None:
@@ -304,6 +318,7 @@ class DuplexSession:
                 return lost.clean
             if data is not None and not link.dropped:
                 await self._receive(link, data)
+            await checkpoint()  # thousands of messages may be there at once; others want the loop
         return False
 
     async def _receive(self, link: _Link, data: str | bytes) -> None:
@@ -318,7 +333,7 @@ class DuplexSession:
 
     async def _take(self, link: _Link, message: ClientMessage | Reply) -> None:
         if isinstance(message, Reply):
-            await self._outbox.send(message)
+            await self._put(message)
         elif (
             isinstance(message, SessionOpen)
             and message.resume is not None
@@ -371,8 +386,8 @@ class DuplexSession:
             missed = self._journal.replay(link.seq)
             for event in (link.greeting, *missed):
                 await self._tell(link, event)
-        async for item in self._outgoing:
-            for told in self._stamp(item):
+        while True:
+            for told in self._stamp(await self._next()):
                 await self._tell(link, told)
 
     async def _write_ahead(self) -> None:
@@ -382,7 +397,7 @@ class DuplexSession:
                 await self._linked.wait()
                 return
             self._tasks.cancel_scope.cancel()
-        for told in self._stamp(await self._outgoing.receive()):
+        for told in self._stamp(await self._next()):
             if isinstance(told, Close):
                 self._tasks.cancel_scope.cancel()
 
@@ -437,6 +452,20 @@ class DuplexSession:
                     self._instruct(effect)
         return told
 
+    # -- the outbox ----------------------------------------------------------------------------
+
+    async def _put(self, item: _Outgoing) -> None:
+        await self._room_for(item).acquire()
+        self._outbox.send_nowait(item)
+
+    async def _next(self) -> _Outgoing:
+        item = await self._outgoing.receive()
+        self._room_for(item).release()
+        return item
+
+    def _room_for(self, item: _Outgoing) -> anyio.Semaphore:
+        return self._made_room if isinstance(item, _Made) else self._answer_room
+
     # -- what effects do -----------------------------------------------------------------------
 
     async def _watch_drain(self) -> None:
@@ -448,7 +477,7 @@ class DuplexSession:
     async def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Send | Close):
-                await self._outbox.send(effect)
+                await self._put(effect)
             else:
                 self._instruct(effect)
 
@@ -488,15 +517,13 @@ class DuplexSession:
                 try:
                     async with aclosing(speaker.stream.__aiter__()) as frames:
                         async for frame in frames:
-                            await self._outbox.send(_Frame(handle, epoch, frame))
+                            await self._put(_Frame(handle, epoch, frame))
                 except SpeechError as error:
-                    await self._outbox.send(_Failed(handle, epoch, error))
+                    await self._put(_Failed(handle, epoch, error))
                 else:
                     result = speaker.stream.result
                     assert result is not None  # it ended by itself
-                    await self._outbox.send(
-                        _Finished(handle, epoch, result.reason, result.segments)
-                    )
+                    await self._put(_Finished(handle, epoch, result.reason, result.segments))
         finally:
             if self._speakers.get(handle) is speaker:
                 del self._speakers[handle]

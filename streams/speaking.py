@@ -140,11 +140,13 @@ class SpokenWord:
 @dataclass(frozen=True, slots=True, eq=False)
 class SpokenFrame(Frame):
     """A frame of a whole text: `index` and `pts` run on over segments, `segment` counts those
-    spoken so far, from 0. Where `key`, the decoder started afresh. `words` end in this frame."""
+    spoken so far, from 0. Where `key`, the decoder started afresh. `words` end in this frame. Where
+    `dry`, all text that came was spoken: the next frame may have to wait for more."""
 
     segment: int
     key: bool
     words: tuple[SpokenWord, ...]
+    dry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,7 @@ class _Run:
     word: tuple[int, int] = (0, 0)
     word_start: float = 0.0
     feeding: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    open: bool = False
 
     def __post_init__(self) -> None:
         self.word_start = self.pts
@@ -188,6 +191,10 @@ class _Run:
     def segment(self) -> int:
         """Which of `segments` is being spoken."""
         return bisect_right(self.units_before, self.unit) - 1
+
+    @property
+    def dry(self) -> bool:
+        return self.open and 0 < len(self.stream.spans) <= self.unit + 1
 
     def add(self, segment: Segment, units_before: int) -> None:
         self.starts.append(self.chars)
@@ -262,7 +269,7 @@ class TextStream:
             request = replace(self._request, text=segment.text)
             open_text = self._engine.info.open_text and await self._may_go_on()
             run = _Run(self._engine.speak(request, open_text=open_text), [segment], samples)
-            self._run = run
+            self._run, run.open = run, open_text
             if open_text and self._tasks is not None:
                 self._tasks.start_soon(self._feed, run)
             key = True
@@ -281,6 +288,7 @@ class TextStream:
                             spoken + run.segment,
                             key,
                             words,
+                            run.dry,
                         )
                         key = False
                         frames += 1
@@ -327,6 +335,7 @@ class TextStream:
                     break
                 else:
                     run.add(self._waiting.popleft(), units)
+            run.open = False
             await run.stream.end_text()
 
     def _take_back(self, run: _Run) -> None:
@@ -345,6 +354,7 @@ def speak_text(
     seed: int | None = None,
     temperature: float | None = None,
     max_frames: int | None = None,
+    normalise: bool = True,
 ) -> TextStream:
     """Speak all of `text`; `max_frames` bounds each of its requests.
 
@@ -368,6 +378,7 @@ def speak_text(
             temperature=temperature,
             max_frames=max_frames,
             max_lead_ms=MAX_LEAD_MS,
+            normalise=normalise,
         ),
     )
     segmenter = new_segmenter(engine.info)

@@ -21,8 +21,8 @@ from omni_speak.streams.client import (
     AudioFrame,
     Context,
     ContextEvent,
+    ContextOptions,
     DuplexClient,
-    Manner,
     Player,
     Speech,
     SpokenSummary,
@@ -109,15 +109,15 @@ class SyncDuplexClient:
         return self._client.info
 
     def speak(
-        self, text: str, *, player: Player | None = None, **manner: Unpack[Manner]
+        self, text: str, *, player: Player | None = None, **options: Unpack[ContextOptions]
     ) -> SyncSpeech:
-        return SyncSpeech(self._connected(), self._client.speak(text, player=player, **manner))
+        return SyncSpeech(self._connected(), self._client.speak(text, player=player, **options))
 
     def open_context(
-        self, *, player: Player | None = None, **manner: Unpack[Manner]
+        self, *, player: Player | None = None, **options: Unpack[ContextOptions]
     ) -> SyncContext:
         async def opening() -> Context:
-            return await self._client.open_context(player=player, **manner)
+            return await self._client.open_context(player=player, **options)
 
         portal = self._connected()
         return SyncContext(portal, portal.call(opening))

@@ -14,7 +14,7 @@ from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.dialect import Dialect
 from omni_speak.streams.errors import TellError
 from omni_speak.streams.messages import POLICY_VIOLATION
-from omni_speak.streams.service import service_of
+from omni_speak.streams.service import allowance_of, service_of
 from omni_speak.streams.session import Disconnected, DuplexSession
 
 MAX_REASON_BYTES = 123
@@ -95,6 +95,7 @@ def conversation(
             begun.dialect,
             service.limits,
             service.drain,
+            allowance=allowance_of(websocket),
             sessions=service.sessions,
             send_timeout=service.send_timeout,
             on_frame=service.metrics.frames.labels(name).inc,

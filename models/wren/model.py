@@ -92,7 +92,7 @@ class WrenFront:
 
     def extend(self, request: SpeechRequest, text: str, before: Mapping[str, Any]) -> TextSegment:
         """Raises `NothingToSay`, `TextTooLong`."""
-        utterance = self.front_end(text)
+        utterance = self.front_end(text, literally=not request.normalise)
         # As inside one utterance: a space instead of `^`, and as much before it as its features
         # see. What came earlier keeps its features, so that arrival times change nothing.
         context = before["phonemes"][:-1][-TEXT_CONTEXT:]
@@ -127,7 +127,7 @@ class WrenFront:
             )
 
     def _prompt(self, request: SpeechRequest, *, is_open: bool) -> Prompt:
-        utterance = self.front_end(request.text)
+        utterance = self.front_end(request.text, literally=not request.normalise)
         phonemes = utterance.tokens
         self._check_length(len(phonemes))
         sampling, given = self.config.sampling, request.temperature

@@ -2,7 +2,8 @@
 
 Texts of a websocket get a space between them where they have none. `close_context` lets what was
 sent be spoken; `isFinal` follows. Of the voice settings `speed` is honoured; what tunes a model of
-theirs is taken without effect, and so is the name of theirs as `model_id`.
+theirs is taken without effect, and so is the name of theirs as `model_id`. With
+`apply_text_normalization` "off" text is read as it stands; "auto" and "on" are the same here.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from starlette.requests import Request
@@ -64,6 +65,8 @@ _CONTAINERS = ("mp3", "ogg_opus", "wav")
 DEFAULT_FORMAT = "mp3_44100_128"
 SINGLE = "0"
 
+Normalization = Literal["auto", "on", "off"]
+
 
 class VoiceSettings(Foreign):
     speed: float | None = None
@@ -101,7 +104,7 @@ class Body(Foreign):
     previous_request_ids: list[str] | None = None
     next_request_ids: list[str] | None = None
     use_pvc_as_ivc: bool | None = None
-    apply_text_normalization: str | None = None
+    apply_text_normalization: Normalization | None = None
     apply_language_text_normalization: bool | None = None
 
 
@@ -145,12 +148,19 @@ class ElevenLabsDialect:
     connection ends with it."""
 
     def __init__(
-        self, voice: str, format: OutputFormat, *, multi: bool, sync_alignment: bool = False
+        self,
+        voice: str,
+        format: OutputFormat,
+        *,
+        multi: bool,
+        sync_alignment: bool = False,
+        normalise: bool = True,
     ) -> None:
         self._voice = voice
         self._format = format
         self._multi = multi
         self._sync_alignment = sync_alignment
+        self._normalise = normalise
         self._contexts: dict[str, _Context] = {}
         self._names: dict[int, str] = {}
         self._rate = 0
@@ -191,7 +201,8 @@ class ElevenLabsDialect:
             if not text and self._multi:  # keeps the connection alive
                 return []
             context = self._contexts[name] = _Context()
-            answer.append(ContextOpen(context=name, speed=_speed(message.voice_settings)))
+            speed = _speed(message.voice_settings)
+            answer.append(ContextOpen(context=name, speed=speed, normalise=self._normalise))
         if text.strip():
             piece = separated(context.transcript.text, text)
             context.transcript.append(piece)
@@ -285,6 +296,7 @@ def _begin(websocket: WebSocket, info: EngineInfo, *, multi: bool) -> Conversati
         OutputFormat.named(query.get("output_format", DEFAULT_FORMAT)),
         multi=multi,
         sync_alignment=query.get("sync_alignment") == "true",
+        normalise=_normalise(query.get("apply_text_normalization", "auto")),
     )
     return Conversation(dialect, idle_s=_seconds(query.get("inactivity_timeout", "20")))
 
@@ -299,6 +311,15 @@ def _seconds(text: str) -> int:
             "inactivity_timeout must be 1 to 180 seconds", param="inactivity_timeout"
         )
     return int(text)
+
+
+def _normalise(asked: str) -> bool:
+    if asked not in get_args(Normalization):
+        raise InvalidRequest(
+            f"apply_text_normalization must be auto, on or off, got {asked[:40]!r}",
+            param="apply_text_normalization",
+        )
+    return asked != "off"
 
 
 # -- plain HTTP --------------------------------------------------------------------------------
@@ -352,6 +373,7 @@ async def _ask(request: Request, engine: Engine, *, timed: bool, whole: bool) ->
         voice=request.path_params["voice"],
         speed=_speed(body.voice_settings),
         seed=body.seed,
+        normalise=body.apply_text_normalization != "off",
     )
     encoding, rate = format.encoding, format.rate
     shape = _Timed(body.text, whole=whole) if timed else Plain(encoding, rate)

@@ -10,6 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from omni_speak.streams.access import Policy, self_signed
+from omni_speak.streams.messages import ContextOpen, SessionOpen
 from tests.clients.conftest import Running, run_client
 from tests.streams.conftest import serving
 
@@ -23,7 +24,7 @@ async def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     """Over TLS, which one of the clients insists on."""
     certificate, key = self_signed(tmp_path, "localhost")
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    policy = Policy(tokens=(KEY, OTHER), connections=1)
+    policy = Policy(tokens=(KEY, OTHER), streams=2)
     async with serving(policy=policy, tls=(certificate, key)) as server:
         yield server
 
@@ -46,16 +47,19 @@ async def test_a_wrong_key(guarded: Running) -> None:
     }
 
 
-async def test_too_many_connections(guarded: Running) -> None:
-    code = "too_many_connections"
+async def test_too_many_streams(guarded: Running) -> None:
+    code = "limit_reached"
     url = guarded.websocket_url.replace("https:", "wss:")
-    async with connect(f"{url}?token={KEY}"):
+    async with connect(f"{url}?token={KEY}") as socket:
+        for message in (SessionOpen(), ContextOpen(context="a"), ContextOpen(context="b")):
+            await socket.send(message.model_dump_json())
+            await socket.recv()
         told = await errors(guarded, KEY)
-    assert {error[1] for error in told.values()} == {429}
+    assert {error[1] for error in told.values()} <= {429, 1008}
     assert told["openai"] == ["RateLimitError", 429, code]
     assert told["elevenlabs"] == ["ApiError", 429, code]
     assert told["cartesia"] == ["RateLimitError", 429, code]
-    assert told["cartesia websocket"] == ["InvalidStatus", 429, code]
+    assert told["cartesia websocket"] == ["error", 429, code]
     assert told["deepgram"] == ["ApiError", 429, code.upper()]
 
 

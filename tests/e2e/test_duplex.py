@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import anyio
 import httpx
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from omni_speak.models.wren.decoder import Decoder
 from omni_speak.runtime.errors import UnknownVoice
 from omni_speak.streams.audio import to_s16le
 from omni_speak.streams.client import AudioFrame, CodesFrame, DuplexClient
-from omni_speak.streams.messages import Marks
+from omni_speak.streams.messages import FramesPerMessage, Marks
 
 pytestmark = pytest.mark.anyio
 
@@ -115,3 +116,78 @@ async def test_codes_decoded_here_are_the_samples_the_server_sends(server_url: s
             if isinstance(event, CodesFrame):
                 decoded.append(decoder.feed(event.codes, key=event.key))
     assert to_s16le(np.concatenate(decoded)) == samples.tobytes()
+
+
+async def test_codes_of_many_contexts_and_epochs_are_the_samples_too(server_url: str) -> None:
+    async def sound(codes: bool) -> dict[tuple[int, int], bytes]:
+        """By seed and epoch: a context that is interrupted before its speech begins and goes on,
+        with starved silence between its sentences, beside another."""
+        heard: dict[tuple[int, int], bytes] = {}
+
+        async def one(seed: int) -> None:
+            decoder = Decoder()
+            context = await client.open_context(seed=seed, starve_timeout_ms=100)
+            await context.interrupt()
+            await context.append("One sentence. ")
+            await context.flush()
+            async for event in context.events():
+                key = (seed, context.epoch)
+                match event:
+                    case AudioFrame():
+                        heard[key] = heard.get(key, b"") + event.pcm.tobytes()
+                    case CodesFrame():
+                        pcm = to_s16le(decoder.feed(event.codes, key=event.key))
+                        heard[key] = heard.get(key, b"") + pcm
+                    case Marks() if event.words[-1].text.startswith("sentence"):
+                        await anyio.sleep(1.0)  # it starves, and another request goes on
+                        await context.append("And one more.")
+                        await context.end()
+
+        async with (
+            DuplexClient(server_url, codes=codes) as client,
+            anyio.create_task_group() as tasks,
+        ):
+            for seed in (1, 2):
+                tasks.start_soon(one, seed)
+        return heard
+
+    samples, decoded = await sound(codes=False), await sound(codes=True)
+    assert samples.keys() == decoded.keys() == {(1, 1), (2, 1)}
+    for key, expected in samples.items():
+        pcm = np.frombuffer(expected, "<i2").astype(int)
+        assert len(decoded[key]) == len(expected)
+        # Batched arithmetic may round the last bit of a sample the other way.
+        np.testing.assert_allclose(np.frombuffer(decoded[key], "<i2"), pcm, atol=2, rtol=0)
+
+
+async def test_markup_is_read_out_only_where_text_is_not_normalised(server_url: str) -> None:
+    said: dict[bool, list[str]] = {}
+    async with DuplexClient(server_url) as client:
+        for normalise in (True, False):
+            context = await client.open_context(seed=1, normalise=normalise, max_lead_ms=None)
+            await context.append("*One* is here. And #2 follows.")
+            await context.end()
+            words = [e.words async for e in context.events() if isinstance(e, Marks)]
+            said[normalise] = [word.text for batch in words for word in batch]
+    assert said[True] == ["One", "is", "here", "And", "#", "2", "follows"]
+    assert said[False] == ["*", "One", "*", "is", "here", "And", "#", "2", "follows"]
+
+
+@pytest.mark.parametrize("frames_per_message", [8, "auto"])
+async def test_what_was_flushed_is_heard_whole_before_more_text_comes(
+    server_url: str, frames_per_message: FramesPerMessage
+) -> None:
+    texts = ["I am here, and so are you. ", "Now we may go on."]
+    heard: list[str] = []
+    async with DuplexClient(server_url) as client:
+        context = await client.open_context(seed=1, frames_per_message=frames_per_message)
+        await context.append(texts[0])
+        await context.flush()
+        with anyio.fail_after(20):
+            async for event in context.events():
+                if isinstance(event, Marks):
+                    heard += [word.text for word in event.words]
+                    if event.words[-1].end_char == len("I am here, and so are you"):
+                        await context.append(texts[1])
+                        await context.end()
+    assert heard == "I am here and so are you Now we may go on".split()

@@ -56,6 +56,7 @@ async def test_D07_seeds_are_honoured_and_reported(engine: SpeechEngine) -> None
     ("fields", "error", "words"),
     [
         ({"voice": "nosuchvoice"}, UnknownVoice, "voices: one, two"),
+        ({"normalise": 1}, InvalidRequest, "normalise must be true or false"),
         ({"voice": ""}, UnknownVoice, "voices: one, two"),
         ({"speed": 9.0}, InvalidRequest, "0.5 to 2.0"),
         ({"speed": float("nan")}, InvalidRequest, "0.5 to 2.0"),

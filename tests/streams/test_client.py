@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -33,7 +34,14 @@ from omni_speak.streams.client import (
     ServerError,
     Speech,
 )
-from omni_speak.streams.messages import ContextDone, ContextOpened, Limits, Marks, SessionOpened
+from omni_speak.streams.messages import (
+    ContextDone,
+    ContextOpened,
+    FramesPerMessage,
+    Limits,
+    Marks,
+    SessionOpened,
+)
 from omni_speak.streams.wire import Kind, WireFrame, encode
 from tests.streams.cable import Cable
 from tests.streams.conftest import Running, serving
@@ -139,6 +147,42 @@ async def test_flushed_text_is_spoken_while_the_context_stays_open(server: Runni
         await context.append(" sentence.")
         await context.end()
         assert [frame.tick async for frame in frames] == [2]
+
+
+@pytest.mark.parametrize("frames_per_message", [1, 8, "auto"])
+async def test_all_that_was_flushed_is_heard_before_more_text_comes(
+    server: Running, frames_per_message: FramesPerMessage
+) -> None:
+    async with DuplexClient(server.url) as client:
+        context = await client.open_context(frames_per_message=frames_per_message)
+        frames = context.__aiter__()
+        for text in ("One two three four five six seven.", "Eight nine."):
+            await context.append(text)
+            await context.flush()
+            heard = 0
+            with anyio.fail_after(5):
+                while heard < len(text.split()) * SAMPLES:
+                    heard += len((await anext(frames)).pcm)
+        await context.end()
+        assert [frame async for frame in frames] == []
+
+
+async def test_null_is_told_to_the_server(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        await frames_of_speech(client.speak("For a file.", max_lead_ms=None))
+        await frames_of_speech(client.speak("For a listener."))
+    assert [request.max_lead_ms for request in server.engine.asked[-2:]] == [None, 2000]
+
+
+async def test_text_is_normalised_unless_the_context_says_no(server: Running) -> None:
+    async with DuplexClient(server.url) as client:
+        await frames_of_speech(client.speak("**One.**"))
+        speech = client.speak("**One.** Two.", normalise=False)
+        await frames_of_speech(speech)
+        assert speech.opened is not None and not speech.opened.normalise
+        with pytest.raises(ServerError, match="normalise"):
+            await frames_of_speech(client.speak("One.", normalise="no"))  # type: ignore[arg-type]
+    assert [request.normalise for request in server.engine.asked[-2:]] == [True, False]
 
 
 async def test_leaving_early_frees_the_engine_and_the_connection_goes_on(server: Running) -> None:
@@ -270,6 +314,8 @@ async def test_D11_it_skips_unknown_kinds_and_joins_samples_cut_in_two() -> None
             temperature=None,
             max_lead_ms=2000,
             starve_timeout_ms=30_000,
+            frames_per_message=1,
+            normalise=True,
             format="pcm_s16le",
             sample_rate=24_000,
         )
@@ -318,6 +364,23 @@ async def test_words_cite_the_text_as_it_was_sent(server: Running) -> None:
                     words.append(word.text)
                     last = word.end_ms
     assert words == TEXT.split()
+
+
+async def test_the_words_are_the_same_however_the_text_came(server: Running) -> None:
+    text = "Dr. Ng paid $6.25 at 8 a.m. for 47.2 grams, e.g. tea. Then she left."
+    told = []
+    async with DuplexClient(server.url) as client:
+        for pieces in ([text], re.findall(r"\S+\s*", text), list(text)):
+            context = await client.open_context(seed=1)
+            for piece in pieces:
+                await context.append(piece)
+            await context.end()
+            events = [event async for event in context.events()]
+            words = [event.words for event in events if isinstance(event, Marks)]
+            told.append((words, context.result))
+    assert told[0] == told[1] == told[2]
+    assert [word.text for words in told[0][0] for word in words] == text.split()
+    assert told[0][1] is not None and told[0][1].segments == 2
 
 
 async def test_an_interrupt_tells_what_was_heard_and_the_context_goes_on(server: Running) -> None:
@@ -641,6 +704,14 @@ async def test_text_sent_as_the_client_learns_of_the_break_waits_for_the_next_co
             await context.append("word ")
         await context.end()
         assert len([frame async for frame in context]) == 20
+
+
+async def test_a_token_in_the_address_is_not_told() -> None:
+    with pytest.raises(ConnectionLost) as lost:
+        async with DuplexClient("ws://127.0.0.1:1/v1/duplex?token=correct-horse-battery"):
+            pass
+    assert "127.0.0.1:1" in str(lost.value)
+    assert "horse" not in str(lost.value)
 
 
 async def test_nobody_there() -> None:

@@ -176,3 +176,19 @@ def test_any_chunking_gives_the_same_segments(
     assert segments(*text, max_chars=max_chars) == whole
     assert "".join("".join(whole).split()) == "".join(text.split())
     assert all(s == s.strip() and 0 < len(s) <= max_chars for s in whole)
+
+
+@given(st.lists(texts, max_size=6), st.integers(0, 1000))
+@example(["I am here. ", "And you."], 0)
+def test_what_is_flushed_leaves_the_places_of_what_follows_right(
+    pieces: list[str], start: int
+) -> None:
+    segmenter, whole = Segmenter(40, start=start), "".join(pieces)
+    found = [s for piece in pieces for s in [*segmenter.push(piece), *segmenter.flush()]]
+    at = 0
+    for segment in found:
+        begin = segment.start - start
+        assert not whole[at:begin].strip()
+        at = begin + len(segment.text)
+        assert whole[begin:at] == segment.text
+    assert not whole[at:].strip()

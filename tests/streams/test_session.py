@@ -14,13 +14,14 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Frame, Opcode
 from websockets.typing import Subprotocol
 
 from omni_speak.streams.client import DuplexClient
 from omni_speak.streams.dialects.native import SUBPROTOCOL, NativeDialect
 from omni_speak.streams.messages import Limits
 from omni_speak.streams.service import WARM_UP_STREAMS
-from omni_speak.streams.session import OUTBOX, Disconnected, Drain, DuplexSession, Sessions
+from omni_speak.streams.session import ANSWERS, OUTBOX, Disconnected, Drain, DuplexSession, Sessions
 from omni_speak.streams.speaking import SpokenFrame
 from omni_speak.streams.wire import Flag, WireFrame, decode
 from tests.streams.conftest import Running, serving
@@ -124,14 +125,15 @@ async def test_D17_a_reader_that_is_only_slow_is_kept_and_served() -> None:
     take = socket.send
 
     async def slowly(data: str | bytes) -> None:
-        await anyio.sleep(0.02)  # in all, many times what one message may take
+        await anyio.sleep(0.05)  # in all, more than one message may take
         await take(data)
 
     socket.send = slowly  # type: ignore[method-assign]
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(session_on(socket, engine, send_timeout=0.3).run)
-        while "context.done" not in str(socket.sent[-1:]):
-            await anyio.sleep(0.02)
+        tasks.start_soon(session_on(socket, engine, send_timeout=2.0).run)
+        with anyio.fail_after(60):
+            while "context.done" not in str(socket.sent[-1:]):
+                await anyio.sleep(0.02)
         socket.vanish()
     assert sum(isinstance(data, bytes) for data in socket.sent) == 60
 
@@ -170,6 +172,44 @@ async def test_a_good_bye_that_the_writer_meets_first_still_is_one(pings: int) -
             while engine.running:
                 await checkpoint()
     assert not socket.sent
+
+
+@pytest.mark.parametrize("stop", ["cancel", "interrupt"])
+async def test_D15_answers_that_nobody_reads_do_not_keep_a_stop_from_the_engine(stop: str) -> None:
+    engine, socket = FakeEngine(), HeldSocket(OPEN, *speech("#endless")[:2])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session_on(socket, engine).run)
+        for _ in range(5 * OUTBOX):
+            socket.put({"type": "text.flush", "context": "a"})
+        await anyio.wait_all_tasks_blocked()
+        assert engine.running
+        socket.put({"type": stop, "context": "a"})
+        await anyio.wait_all_tasks_blocked()
+        assert not engine.running
+        socket.flowing.set()
+        await anyio.wait_all_tasks_blocked()
+        socket.vanish()
+    assert not any(isinstance(data, bytes) for data in socket.sent)
+
+
+async def test_D17_answers_that_nobody_reads_are_bounded() -> None:
+    socket = HeldSocket(OPEN)
+    asked = 0
+
+    async def ask() -> str:
+        nonlocal asked
+        asked += 1
+        return json.dumps({"type": "ping"})
+
+    async with anyio.create_task_group() as tasks:
+        session = session_on(socket, FakeEngine())
+        tasks.start_soon(session.run)
+        await anyio.wait_all_tasks_blocked()
+        socket.receive = ask  # type: ignore[method-assign]
+        socket.put({"type": "ping"})
+        await anyio.wait_all_tasks_blocked()
+        assert ANSWERS <= asked <= ANSWERS + 2
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_bug_in_a_speaker_ends_its_session_and_frees_the_engine() -> None:
@@ -276,6 +316,62 @@ async def test_D17_what_is_in_flight_to_a_reader_that_stops_is_seconds_not_minut
         # In the buffers of the two sockets, of uvicorn and of the client's library.
         assert made * SAMPLES * 2 < 2_000_000
         socket.transport.abort()
+
+
+def masked(message: dict[str, Any]) -> bytes:
+    return Frame(Opcode.TEXT, json.dumps(message).encode()).serialize(mask=True)
+
+
+@pytest.mark.parametrize("stop", ["cancel", "interrupt"])
+async def test_D15_a_stop_behind_a_flood_of_text_acts_though_nothing_is_read(
+    server: Running, stop: str
+) -> None:
+    """All the text a context may have, a character at a time, and more; in one go."""
+    flood = [
+        {"type": "text.append", "context": "a", "text": char} for char in "words, or so. " * 1428
+    ]
+    flood[:: len(flood) // 200] = [{"type": "text.flush", "context": "a"}] * len(flood[::99])
+    async with raw(server) as socket:
+        await tell(socket, OPEN, *speech("#endless")[:2], {"type": "text.flush", "context": "a"})
+        while not server.engine.running:
+            await anyio.sleep(0.01)
+        data = b"".join(map(masked, [*flood, {"type": stop, "context": "a"}]))
+        socket.transport.write(data)
+        with anyio.fail_after(30):
+            while server.engine.running:
+                await anyio.sleep(0.01)
+        events, stopped = [], False
+        await tell(socket, {"type": "session.close"})
+        async for received in socket:
+            if isinstance(received, bytes):
+                assert not stopped, "a frame after the answer to the stop"
+            else:
+                events.append(json.loads(received))
+                stopped |= events[-1]["type"] in ("context.done", "context.interrupted")
+    ends = [event["type"] for event in events if event["type"] == "context.done"]
+    assert (stopped, len(ends)) == (True, 1)
+
+
+async def test_D18_a_flood_of_messages_leaves_the_loop_to_the_others(server: Running) -> None:
+    turns = 0
+
+    async def spin() -> None:
+        nonlocal turns
+        while True:
+            await checkpoint()
+            turns += 1
+
+    async with raw(server) as socket, anyio.create_task_group() as tasks:
+        await tell(socket, OPEN, speech("")[0])
+        await answer(socket)
+        await answer(socket)
+        tasks.start_soon(spin)
+        text = {"type": "text.append", "context": "a", "text": " "}
+        data = b"".join(map(masked, [*[text] * 2000, {"type": "ping"}]))
+        before, _ = turns, socket.transport.write(data)
+        assert (await answer(socket))["type"] == "pong"
+        assert turns - before > 2000
+        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -388,9 +484,9 @@ class House:
         return link
 
 
-async def undisturbed(text: str) -> list[Any]:
+async def undisturbed(text: str, **options: Any) -> list[Any]:
     async with anyio.create_task_group() as tasks:
-        link = await House(tasks).connect(OPEN, *seeded(text))
+        link = await House(tasks).connect(OPEN | options, *seeded(text))
         link.vanish()
     return link.numbered()
 
@@ -420,6 +516,32 @@ async def test_a_resumed_session_goes_on_byte_for_byte(at: int) -> None:
     assert second.greeting["resumed"]
     assert same((seen if at > 1 else []) + second.numbered()) == same(whole)
     assert len(house.sessions) == 0
+
+
+@pytest.mark.parametrize(
+    ("format", "rate"),
+    [
+        ("pcm_f32le", 44_100),
+        ("mulaw", 8000),
+        ("alaw", 16_000),
+        ("opus", 48_000),
+        ("codes_u16", None),
+    ],
+)
+async def test_it_is_byte_for_byte_in_any_format(format: str, rate: int | None) -> None:
+    options = {"format": format, "sample_rate": rate, "frames_per_message": "auto"}
+    whole = await undisturbed("Word #frames=40", **options)
+    async with anyio.create_task_group() as tasks:
+        house = House(tasks)
+        link = await house.connect(OPEN | options, *seeded("Word #frames=40"), room=12)
+        greeting, heard = link.greeting, link.numbered()
+        for room in (8, 8, 1000):  # it breaks again and again
+            link.breaks()
+            await anyio.wait_all_tasks_blocked()
+            link = await house.connect(resume(greeting, seq_of(heard[-1])), room=room)
+            heard += link.numbered()
+        link.vanish()
+    assert same(heard) == same(whole)
 
 
 async def test_speech_goes_on_without_a_connection_but_not_for_ever() -> None:
@@ -500,6 +622,9 @@ async def test_a_session_nobody_comes_back_to_ends() -> None:
         link.breaks()
         while len(house.sessions):
             await anyio.sleep(0.01)
+        late = await house.connect(resume(link.greeting, 3))
+        assert late.read[-1]["code"] == "resume_refused"
+        late.vanish()
     assert not house.engine.running
 
 

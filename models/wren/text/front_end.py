@@ -10,6 +10,7 @@ from omni_speak.models.wren.config import nearest_phoneme
 from omni_speak.models.wren.text import g2p
 from omni_speak.models.wren.text.ipa import split_ipa
 from omni_speak.models.wren.text.lexicon import Lexicon
+from omni_speak.models.wren.text.literal import literal
 from omni_speak.models.wren.text.normalise import normalise, spoken_text
 from omni_speak.runtime.errors import NothingToSay
 
@@ -40,7 +41,7 @@ class Utterance:
 
 class FrontEnd:
     """English for one alphabet of tokens; the id of a token is its place in it. Words of `lexicon`
-    are read as it says.
+    are read as it says. `literally`: markup, symbols and digits are read as they stand.
 
     Raises NothingToSay for a text without a word. Safe to call from several threads.
     """
@@ -53,8 +54,8 @@ class FrontEnd:
         """Load the lexicon and the model for unknown words (half a second, 70 MB)."""
         self("Hello, Wrenling.")
 
-    def __call__(self, text: str) -> Utterance:
-        spans = normalise(text, self.lexicon)
+    def __call__(self, text: str, *, literally: bool = False) -> Utterance:
+        spans = literal(text) if literally else normalise(text, self.lexicon)
         if not spans:
             raise NothingToSay("there is no word to speak in it", param="text")
         groups = iter(g2p.words_to_ipa(spoken_text(spans), [self.lexicon]))

@@ -66,7 +66,7 @@ def normalise(text: str, lexicon: Lexicon = MappingProxyType({})) -> list[Span]:
             continue
         _scan(spans, plain, offsets, at, start)
         spoken = " ".join(f"/{word}/" for word in ipa.split())
-        _add(spans, Span(spoken, offsets[start], offsets[end - 1] + 1))
+        add_span(spans, Span(spoken, offsets[start], offsets[end - 1] + 1))
         at = end
     _scan(spans, plain, offsets, at, len(plain))
     return spans
@@ -80,7 +80,7 @@ def _scan(spans: list[Span], plain: str, offsets: Sequence[int], start: int, end
         if spoken:
             first = match.end() - len(match[0].lstrip())
             last = match.start() + len(match[0].rstrip()) - 1
-            _add(spans, Span(spoken, offsets[first], offsets[last] + 1))
+            add_span(spans, Span(spoken, offsets[first], offsets[last] + 1))
 
 
 def _pronounced(
@@ -113,7 +113,7 @@ def _inline_ipa(written: str) -> str | None:
         return None
 
 
-def _add(spans: list[Span], span: Span) -> None:
+def add_span(spans: list[Span], span: Span) -> None:
     """Of several pauses in a row the strongest stays, and of none before the first word. What one
     character brings, as the ² of x², is one span."""
     last = spans[-1] if spans else None

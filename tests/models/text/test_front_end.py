@@ -92,9 +92,14 @@ def test_any_mixture_of_what_rules_know_is_spoken_or_refused(parts: list[tuple[s
 
 
 def check(text: str) -> None:
+    for literally in (False, True):
+        check_one(text, literally)
+
+
+def check_one(text: str, literally: bool) -> None:
     front_end = FrontEnd(ALPHABET)
     try:
-        utterance = front_end(text)
+        utterance = front_end(text, literally=literally)
     except NothingToSay:
         return
     begin, end = ALPHABET.index("^"), ALPHABET.index("$")
@@ -108,6 +113,15 @@ def check(text: str) -> None:
         assert text[word.start : word.end] == word.text
         assert last_char <= word.end and last_token <= word.first_token < word.end_token
         last_char, last_token = word.start, word.end_token
+
+
+def test_literally_the_same_words_are_read_and_the_markup_too(front_end: FrontEnd) -> None:
+    text = "**Hello**"
+    plain, literal = front_end(text), front_end(text, literally=True)
+    assert [word.text for word in plain.words] == ["Hello"]
+    assert [word.text for word in literal.words] == ["*", "*", "Hello", "*", "*"]
+    hello = literal.words[2]
+    assert symbols(literal.tokens[hello.first_token : hello.end_token]) == "həlˈoʊ"
 
 
 def test_threads_agree(front_end: FrontEnd) -> None:

@@ -78,6 +78,29 @@ async def test_elevenlabs_alignment_is_the_text_and_texts_are_parted(server: Run
         assert len(audio) == 2 * SAMPLES * 5
 
 
+async def test_elevenlabs_text_normalization_can_be_off(server: Running) -> None:
+    for asked, normalised in [("", True), ("auto", True), ("on", True), ("off", False)]:
+        query = f"&apply_text_normalization={asked}" if asked else ""
+        async with dial(server, SINGLE + query) as socket:
+            await tell(socket, text="One. ")
+            await tell(socket, text="")
+            await hear_until(socket, "isFinal")
+        assert server.engine.asked[-1].normalise == normalised
+        async with server.http() as http:
+            body = {"text": "One."} | ({"apply_text_normalization": asked} if asked else {})
+            assert (await http.post("/v1/text-to-speech/Ada", json=body)).status_code == 200
+            assert server.engine.asked[-1].normalise == normalised
+            refused = await http.post(
+                "/v1/text-to-speech/Ada", json={"text": "x", "apply_text_normalization": "perhaps"}
+            )
+            assert refused.status_code == 400
+            assert "'auto', 'on' or 'off'" in refused.text
+    with pytest.raises(InvalidStatus) as denied:
+        async with dial(server, SINGLE + "&apply_text_normalization=perhaps"):
+            pass
+    assert b"auto, on or off" in denied.value.response.body
+
+
 @pytest.mark.parametrize(
     ("format", "rate", "block"), [("mp3_44100_128", 44_100, 1152), ("opus_48000_64", 48_000, 960)]
 )
