@@ -120,6 +120,15 @@ class Front(Protocol):
         ...
 
 
+class LexiconFront(Front, Protocol):
+    """A front that can be told how to read words."""
+
+    def use_lexicon(self, path: Path) -> None:
+        """Before the first request. Raises `InvalidRequest` naming the file, the line and what is
+        wrong there."""
+        ...
+
+
 class OpenTextFront(Front, Protocol):
     """A front whose model can be given more text while it speaks.
 

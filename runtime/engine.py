@@ -21,6 +21,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
@@ -29,7 +30,7 @@ import anyio.to_thread
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from omni_speak.models.base import OpenTextFront, Prompt, TextSegment
+from omni_speak.models.base import Front, OpenTextFront, Prompt, TextSegment
 from omni_speak.models.registry import open_model
 from omni_speak.runtime.admission import Admission
 from omni_speak.runtime.errors import (
@@ -90,6 +91,7 @@ class EngineConfig(BaseModel):
     kv_cache_blocks: int | None = Field(None, ge=1, description="overrides kv_cache_mib")
     lead_frames: int = Field(64, ge=1, description="frames decoded ahead of a stream's reader")
     async_scheduling: bool | None = Field(None, description="None: on CUDA only")
+    lexicon: Path | None = Field(None, description="words and how to read them, for the model")
 
     @model_validator(mode="after")
     def _a_step_holds_every_stream(self) -> Self:
@@ -328,6 +330,8 @@ class SpeechEngine:
         try:
             model = open_model(self.config.model)
             self.info = model.front.info
+            if self.config.lexicon is not None:
+                _use_lexicon(model.front, self.config.lexicon)
             # Here, not above: importing vLLM takes seconds, and this is the thread that may block.
             from omni_speak.runtime.vllm_setup import (
                 make_core,
@@ -585,8 +589,9 @@ class SpeechStream:
         return self._engine._units_of(token)
 
     def played(self, samples: int) -> None:
-        """The listener has heard this many samples; without such word, the wall clock since the
-        first audio counts. Send it more often than `max_lead_ms`."""
+        """The listener has heard this many samples; until the first such word, the wall clock since
+        the first audio counts. Say it more often than `max_lead_ms`: who says nothing more has
+        paused, and the stream waits."""
         self._engine._clock.played(self.request_id, samples / self._engine.info.sample_rate)
 
     async def _frames(self) -> AsyncIterator[Frame]:
@@ -618,6 +623,13 @@ class SpeechStream:
         if count == 0:
             raise NoAudio("the model ended before its first frame; nothing was spoken")
         self.result = SpeechResult(item.reason, count, self.seed)
+
+
+def _use_lexicon(front: Front, path: Path) -> None:
+    use = getattr(front, "use_lexicon", None)
+    if use is None:
+        raise InvalidRequest(f"the model {front.info.model} takes no lexicon", param="lexicon")
+    use(path)
 
 
 def _no_units(token: int) -> int:

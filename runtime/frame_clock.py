@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omni_speak.runtime.step_times import StageTimes, StepTime
 from omni_speak.runtime.tally import Tally
@@ -30,6 +30,9 @@ HYSTERESIS = 0.5
 MAX_LOAD = 0.9
 """Share of a frame's period that a frame of all streams may take."""
 
+FILES_LOAD = 0.7
+"""Share of a frame's period up to which files may fill what listeners leave."""
+
 GAP_MEMORY = 64
 """Over how many gaps between two frames of a stream in haste their running mean goes."""
 
@@ -41,21 +44,27 @@ GAP_DEVIATIONS = 3.0
 class StreamView:
     """One stream, as the policy sees it.
 
-    `lead` is generated minus heard, None before first audio; `max_lead` bounds it; `held`: the
-    last plan left it out because of its lead; `starved`: its text ran out and more may come;
-    `prefilling`: its prompt is not through yet.
+    `lead` is generated minus heard, None before first audio; `max_lead` bounds it, inf is a file,
+    which nobody hears while it is made; `held`: the last plan left it out because of its lead;
+    `starved`: its text ran out and more may come; `prefilling`: its prompt is not through yet.
     """
 
     id: str
     arrival: float
     lead: float | None
-    max_lead: float = math.inf
+    max_lead: float
     held: bool = False
     starved: bool = False
     prefilling: bool = False
 
+    @property
+    def is_file(self) -> bool:
+        return self.max_lead == math.inf
+
     def slack(self, now: float) -> float:
         """Time until it runs dry, or until its first audio is later than the target."""
+        if self.is_file:
+            return math.inf
         return self.arrival + FIRST_AUDIO_TARGET - now if self.lead is None else self.lead
 
     @property
@@ -90,12 +99,14 @@ def plan(
     *,
     period: float,
     reserve: float = 0.0,
+    places: int = 0,
 ) -> Plan:
     """Least slack first; who is ahead or starved is left out, and who is comfortable while others
     are in haste; no step so long that the stream with the least slack runs dry.
 
     But never so few at once that the steps' fixed cost leaves no time for all: under load who is
-    comfortable now is in haste soon.
+    comfortable now is in haste soon. Files come last, in order of arrival: beside listeners, as
+    many as keep all to the frames of `places` streams, and one at least.
 
     `period` is a frame's; `step` a step's expected time; `reserve` what a frame still takes after
     it (the vocoder). A step may take half the least slack (also a held stream's), but its rows
@@ -105,13 +116,19 @@ def plan(
     slack = [s.slack(now) for s in streams if s.lead is not None and not s.starved]
     allowed = max((min(slack, default=math.inf) - reserve) / 2, period / 2)
     ahead = [s for s in streams if s.is_ahead and not s.starved]
-    due = sorted(
-        (s for s in streams if not s.is_ahead and not s.starved), key=lambda s: s.slack(now)
-    )
+    able = [s for s in streams if not s.is_ahead and not s.starved]
+    files = sorted((s for s in able if s.is_file), key=lambda s: s.arrival)
+    if not all(s.is_file for s in streams):
+        heard = len(able) - len(files)
+        a_period = places - sum(not s.is_file for s in streams)
+        files = files[: max(int(a_period * step.predict(heard) / period), 1)]
+    due = sorted((s for s in able if not s.is_file), key=lambda s: s.slack(now))
     if due and due[0].slack(now) < FIRST_AUDIO_TARGET:
-        enough = step.rows_to_keep_up(len(due), MAX_LOAD * period)
+        with_files = replace(step, fixed=step.predict(len(files)))
+        enough = with_files.rows_to_keep_up(len(due), MAX_LOAD * period)
         hasty = sum(s.slack(now) <= COMFORT for s in due)
         due = due[: max(enough, hasty)]
+    due += files
     rows = [s.id for s in due if not s.prefilling][: step.rows_within(max(allowed, period))]
     return Plan(
         rows=tuple(rows),
@@ -168,8 +185,12 @@ class _Stream:
     underruns: int = 0
     excused: bool = False  # the next late frame is late for want of text
 
+    @property
+    def is_file(self) -> bool:
+        return self.max_lead == math.inf
+
     def lead(self, now: float, period: float) -> float | None:
-        if self.start is None:  # a first frame may wait to be taken: it is in hand
+        if self.start is None:  # no player yet: a first frame waits to be taken; or never, a file
             return self.generated * period if self.delivered else None
         heard = min(now - self.start, self.taken * period) if self.played is None else self.played
         return self.generated * period - heard
@@ -188,7 +209,7 @@ class FrameClock:
         self.gap = Gap()
         self.underruns = 0
         self.first_audio = Tally((0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0))
-        """From a stream's arrival to its first frame."""
+        """From a stream's arrival to its first frame; of those that somebody hears as they come."""
         self.lateness = Tally((-2.0, -1.0, -0.5, -0.2, -0.08, 0.0, 0.08, 0.2, 0.5, 1.0))
         """When frames after the first came, minus when their players ran dry; negative is early."""
         self.underruns_of_streams = Tally((0, 1, 2, 5, 10, 50))
@@ -215,11 +236,12 @@ class FrameClock:
         stream_id: str,
         *,
         arrival: float,
-        max_lead: float = math.inf,
+        max_lead: float,
         units: float = math.inf,
         starve_timeout: float = math.inf,
     ) -> None:
-        """A stream arrives. `units`: of its text, if more of it may come."""
+        """A stream arrives. `max_lead` inf is a file: nobody hears it while it is made, so it has
+        no deadlines. `units`: of its text, if more of it may come."""
         with self._lock:
             self._streams[stream_id] = _Stream(arrival, max_lead, units, starve_timeout)
 
@@ -259,7 +281,7 @@ class FrameClock:
             for stream_id in stream_ids:
                 if (stream := self._streams.get(stream_id)) is None:
                     continue
-                late = now - self._dry(stream)
+                late = -math.inf if stream.is_file else now - self._dry(stream)
                 if stream.delivered and not stream.excused and late > -COMFORT:
                     self.gap.observe(now - stream.decoded_at)
                 if stream.start is not None:
@@ -280,16 +302,20 @@ class FrameClock:
         return stream.start + stream.delivered * self.period
 
     def slack_at_reader(self, stream_id: str) -> float:
-        """Until the reader has played all that was delivered to it; 0 before first audio."""
+        """Until the reader has played all that was delivered to it; 0 before first audio, inf for
+        a file."""
         with self._lock:
             stream = self._streams.get(stream_id)
-            return 0.0 if stream is None else self._dry(stream) - self.now()
+            if stream is None:
+                return 0.0
+            return math.inf if stream.is_file else self._dry(stream) - self.now()
 
     def opening(self, stream_id: str) -> float:
         """How long a first frame waits for the second before its player starts: no time unless
         frames come further apart now than a period, and never past `FIRST_AUDIO_TARGET`."""
         with self._lock:
-            if (stream := self._streams.get(stream_id)) is None:
+            stream = self._streams.get(stream_id)
+            if stream is None or stream.is_file:
                 return 0.0
             left = stream.arrival + FIRST_AUDIO_TARGET - self.now()
             return max(0.0, min(self.gap.longest - self.period, left))
@@ -300,7 +326,7 @@ class FrameClock:
             if (stream := self._streams.get(stream_id)) is None:
                 return
             stream.taken += 1
-            if stream.start is None:
+            if stream.start is None and not stream.is_file:
                 stream.start = self.now()
                 self.first_audio.add(stream.start - stream.arrival)
 
@@ -345,16 +371,21 @@ class FrameClock:
             ]
             step = self.forward.wall.time + self.mtp.wall.time
             reserve = self.vocoder.wall.time.predict(len(views))
-            result = plan(views, now, step, period=self.period, reserve=reserve)
+            places = self._frame.rows_within(FILES_LOAD * self.period)
+            result = plan(views, now, step, period=self.period, reserve=reserve, places=places)
             for stream_id, stream in self._streams.items():
                 stream.held = stream_id in result.ahead
         return result
 
     def capacity(self, most: int) -> int:
         """How many streams the measured work leaves room for."""
+        return capacity(self._frame, self.period, most)
+
+    @property
+    def _frame(self) -> StepTime:
+        """The work of a frame of all streams."""
         stages = self.forward, self.mtp, self.vocoder
-        frame = sum((stage.work.time for stage in stages), StepTime(0.0, 0.0, 0.0))
-        return capacity(frame, self.period, most)
+        return sum((stage.work.time for stage in stages), StepTime(0.0, 0.0, 0.0))
 
     def wake(self, plan: Plan) -> float:
         """When a plan without work is to be made again: a held stream is due, or a starved one's

@@ -13,6 +13,9 @@ from omni_speak.runtime.errors import InvalidRequest, TextTooLong, UnknownVoice
 MAX_SEED = 2**53 - 1
 """Largest seed: what every JSON reader keeps exactly."""
 
+MAX_LEAD_MS = 3_600_000
+"""Largest bound on a stream's lead: in effect none, for a listener who may keep what comes."""
+
 MIN_LEAD_MS = 200
 """Least bound on a stream's lead: a few frames, or the next one could not come in time."""
 
@@ -26,8 +29,9 @@ class SpeechRequest:
     `voice` None is the model's default; `speed` 1.0 is the voice's own rate; `seed` None draws a
     fresh one (reported in the result); `temperature` 0.0 is greedy, None the model's default;
     `max_frames` None derives the frame budget from the text's length. `max_lead_ms` holds the
-    stream while it is that far ahead of its listener; None is for who wants it as fast as it
-    comes (a file). `starve_timeout_s`: a stream whose text is open ends after that long without.
+    stream while it is that far ahead of its listener; None is a file: nobody hears it while it is
+    made, so it comes as fast as those with listeners leave room for. `starve_timeout_s`: a stream
+    whose text is open ends after that long without.
     """
 
     text: str
@@ -111,7 +115,7 @@ def check_request(request: SpeechRequest, info: EngineInfo) -> SpeechRequest:
     if request.max_frames is not None:
         _check_int("max_frames", request.max_frames, 1, 1_000_000)
     if request.max_lead_ms is not None:
-        _check_int("max_lead_ms", request.max_lead_ms, MIN_LEAD_MS, 3_600_000)
+        _check_int("max_lead_ms", request.max_lead_ms, MIN_LEAD_MS, MAX_LEAD_MS)
     _check_number("starve_timeout_s", request.starve_timeout_s, 0.0, 86_400.0)
     return replace(request, voice=_find_voice(request.voice, info))
 

@@ -22,9 +22,8 @@ else:
 class FrameClockMixin(_Scheduler):
     """Applies `next_plan` to one step; without one, vLLM's own order holds.
 
-    A request that the plan leaves out keeps its place in `running`, its KV and its slot. Requests
-    in `waiting` that never ran are the newcomers: vLLM takes them in order of arrival, which is
-    that of the time they waited.
+    A request that the plan leaves out keeps its place in `running`, its KV and its slot. Those in
+    `waiting` that never ran are the newcomers, taken in the plan's order, too.
     """
 
     next_plan: Plan | None = None
@@ -67,8 +66,12 @@ class FrameClockMixin(_Scheduler):
                 # Seam: vLLM's own way to leave a running request out of a step, the next one's
                 # number being `current_step + 1`.
                 request.next_decode_eligible_step = self.current_step + 2
-        held = [request for request in self.waiting if request.request_id not in order]
-        self.waiting.remove_requests(held)
+        waiting = list(self.waiting)
+        self.waiting.remove_requests(waiting)
+        held = [request for request in waiting if request.request_id not in order]
+        planned = (request for request in waiting if request.request_id in order)
+        for request in sorted(planned, key=lambda request: order[request.request_id]):
+            self.waiting.add_request(request)
         most = self.max_num_scheduled_tokens
         self.max_num_scheduled_tokens = min(most, len(plan.rows) + plan.prefill_tokens)
         try:

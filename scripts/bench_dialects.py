@@ -1,8 +1,9 @@
 """What a dialect costs beside our own protocol: time to first audio, and the server's CPU.
 
-One server, one connection per dialect, one utterance at a time, all in turn, so that every dialect
-meets the machine's good and bad moments. The clients are plain websockets and HTTP, and take all
-audio as 16-bit samples at the model's own rate.
+One server. The dialects speak in turn, so that every one meets the machine's good and bad moments;
+each over a connection, or over several at once: alone a stream shows what it adds to first audio,
+and many at once what it costs in CPU, since the model's own cost per stream is then less. The
+clients are plain websockets and HTTP, and take all audio as 16-bit samples at the model's own rate.
 """
 
 from __future__ import annotations
@@ -189,11 +190,12 @@ CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[Speak]]] = {
 
 
 @dataclass
-class Utterance:
-    """In seconds: from sending the text to its first audio, how long that lasts in all, and what
-    the server's process used meanwhile."""
+class Spoken:
+    """What a dialect's connections said at once, in seconds: from sending the text to each one's
+    first audio, how long their audio lasts together, and what the server's process used meanwhile.
+    """
 
-    first_audio: float
+    first_audio: list[float]
     audio: float
     cpu: float
 
@@ -210,47 +212,61 @@ class Row:
     cpu_more_percent: float
 
 
-async def measure(speak: Speak, text: str, pid: int) -> Utterance:
-    before, start = cpu_seconds(pid), time.perf_counter()
-    first_audio, size = 0.0, 0
-    async with aclosing(speak(text)) as pieces:  # type: ignore[type-var]
-        async for piece in pieces:
-            if piece and not size:
-                first_audio = time.perf_counter() - start
-            size += len(piece)
-    if not size:
-        raise RuntimeError(f"no audio came for {text!r}")
-    return Utterance(first_audio, size / 2 / RATE, cpu_seconds(pid) - before)
+async def measure(speakers: list[Speak], text: str, pid: int) -> Spoken:
+    before = cpu_seconds(pid)
+    first_audio: list[float] = []
+    sizes: list[int] = []
+
+    async def listen(speak: Speak) -> None:
+        start, size = time.perf_counter(), 0
+        async with aclosing(speak(text)) as pieces:  # type: ignore[type-var]
+            async for piece in pieces:
+                if piece and not size:
+                    first_audio.append(time.perf_counter() - start)
+                size += len(piece)
+        if not size:
+            raise RuntimeError(f"no audio came for {text!r}")
+        sizes.append(size)
+
+    async with anyio.create_task_group() as tasks:
+        for speak in speakers:
+            tasks.start_soon(listen, speak)
+    return Spoken(first_audio, sum(sizes) / 2 / RATE, cpu_seconds(pid) - before)
 
 
-async def bench(address: str, pid: int, names: list[str], rounds: int) -> list[Row]:
+async def bench(address: str, pid: int, names: list[str], rounds: int, at_once: int) -> list[Row]:
     """Every dialect `rounds` times, each round with one text for all, and in an order of its own:
     what comes after whom must not matter."""
     await wait_until_ready(address)
     socket = address.removeprefix("unix:")
-    spoken: dict[str, list[Utterance]] = {name: [] for name in names}
+    spoken: dict[str, list[Spoken]] = {name: [] for name in names}
     chance = random.Random(0)
     async with AsyncExitStack() as stack:
-        speakers = [
-            (name, await stack.enter_async_context(CLIENTS[name](socket))) for name in names
-        ]
+        speakers = {
+            name: [await stack.enter_async_context(CLIENTS[name](socket)) for _ in range(at_once)]
+            for name in names
+        }
         for number in range(rounds):
-            for name, speak in chance.sample(speakers, len(speakers)):
+            for name in chance.sample(names, len(names)):
                 text = SENTENCES[number % len(SENTENCES)]
-                spoken[name].append(await measure(speak, text, pid))
+                spoken[name].append(await measure(speakers[name], text, pid))
     return summarise(spoken)
 
 
-def summarise(spoken: dict[str, list[Utterance]]) -> list[Row]:
+def summarise(spoken: dict[str, list[Spoken]]) -> list[Row]:
     """How much later is the median over the rounds: texts differ in when they are first heard."""
-    first = {name: np.array([u.first_audio for u in said]) for name, said in spoken.items()}
+    first = {
+        name: np.array([np.median(turn.first_audio) for turn in said])
+        for name, said in spoken.items()
+    }
     cpu = {
-        name: sum(u.cpu for u in said) / sum(u.audio for u in said) for name, said in spoken.items()
+        name: sum(turn.cpu for turn in said) / sum(turn.audio for turn in said)
+        for name, said in spoken.items()
     }
     return [
         Row(
             dialect=name,
-            utterances=len(said),
+            utterances=sum(len(turn.first_audio) for turn in said),
             first_audio_p50=1000 * float(np.median(first[name])),
             first_audio_more=1000 * float(np.median(first[name] - first["native"])),
             cpu=cpu[name],
@@ -263,13 +279,14 @@ def summarise(spoken: dict[str, list[Utterance]]) -> list[Row]:
 def main(
     dialects: Annotated[str, typer.Option(help="Which, with commas.")] = ",".join(CLIENTS),
     rounds: Annotated[int, typer.Option(help="How often each speaks.")] = 15,
+    at_once: Annotated[int, typer.Option(help="How many connections of each speak at once.")] = 1,
     model: str = "wren",
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("build/dialects.json"),
 ) -> None:
     """Measure what the dialects cost beside our own protocol."""
     names = ["native", *(name for name in dialects.split(",") if name != "native")]
     with own_server(model) as (address, pid):
-        rows = anyio.run(bench, address, pid, names, rounds)
+        rows = anyio.run(bench, address, pid, names, rounds, at_once)
     print(
         f"{'dialect':>12} {'utts':>5} {'TTFA p50':>9} {'more':>6} {'cpu':>6} {'more':>6}  (ms; s/s)"
     )

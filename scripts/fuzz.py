@@ -35,10 +35,13 @@ with atheris.instrument_imports(include=["omni_speak.streams"]) if CHILD else nu
     from omni_speak.streams.dialect import Dialect, Reply
     from omni_speak.streams.dialects.cartesia import CartesiaDialect
     from omni_speak.streams.dialects.deepgram import DeepgramDialect
+    from omni_speak.streams.dialects.deepgram_v2 import DeepgramV2Dialect
     from omni_speak.streams.dialects.elevenlabs import ElevenLabsDialect, OutputFormat
     from omni_speak.streams.dialects.native import NativeDialect
     from omni_speak.streams.dialects.openai_speech import SpeechBody
     from omni_speak.streams.dialects.text import parse
+    from omni_speak.streams.dialects.vllm_omni_realtime import RealtimeDialect
+    from omni_speak.streams.dialects.vllm_omni_stream import SpeechStreamDialect
     from omni_speak.streams.messages import AnyEvent, ClientMessage, Close, Limits, SessionOpen
     from omni_speak.streams.protocol import Abort, Effect, End, Journal, Say, Send, Session, Start
     from omni_speak.streams.segmenter import Segment
@@ -187,6 +190,9 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     ),
     "cartesia": converse(CartesiaDialect),
     "deepgram": converse(lambda: DeepgramDialect(SessionOpen(), 1.0)),
+    "deepgram-2": converse(lambda: DeepgramV2Dialect(SessionOpen(), 1.0, INFO.speed_range)),
+    "omni-stream": converse(lambda: SpeechStreamDialect(INFO)),
+    "omni-realtime": converse(lambda: RealtimeDialect(INFO.model)),
     "openai": read_body,
 }
 
@@ -234,6 +240,27 @@ SEEDS: dict[str, list[str]] = {
         '{"type":"Speak","text":"Hello"}\n{"type":"Speak","text":"there."}\n{"type":"Flush"}\n\n'
         '{"type":"Speak","text":"Again."}\n{"type":"Clear"}\n{"type":"Speak","text":"More."}\n'
         '{"type":"Close"}\n\n\n'
+    ],
+    "deepgram-2": [
+        '{"type":"Speak","text":"Hello "}\n{"type":"Speak","text":"there."}\n{"type":"Flush"}\n\n'
+        '{"type":"Configure","speed":1.5}\n{"type":"Speak","text":"Again."}\n{"type":"Flush"}\n\n'
+        '{"type":"Interrupt","playback_offset":{"type":"time_ms","value":5}}\n'
+        '{"type":"Speak","text":"More."}\n{"type":"Close"}\n\n\n'
+    ],
+    "omni-stream": [
+        '{"type":"session.config","voice":"Ada","response_format":"pcm","stream_audio":true,'
+        f'"word_timestamps":{timed},"seed":1}}\n{{"type":"input.text","text":"Hello there. "}}\n\n'
+        '{"type":"input.done"}\n{"type":"input.text","text":"Again."}\n{"type":"input.done"}\n'
+        '{"type":"session.config","speed":1.5}\n\n\n{"type":"session.close"}\n\n'
+        for timed in ("true", "false")
+    ],
+    "omni-realtime": [
+        '{"type":"session.update","session":{"voice":"Ada","output_audio_format":"pcm16"}}\n'
+        '{"type":"input.text.append","text":"Hello there. "}\n\n'
+        '{"type":"playback.ack","played_ms":5,"response_id":"resp_1"}\n{"type":"input.commit"}\n\n'
+        f'{stop}\n\n{{"type":"input.text.append","text":"More."}}\n'
+        '{"type":"response.create"}\n\n\n{"type":"session.close"}'
+        for stop in ('{"type":"barge_in"}', '{"type":"response.cancel"}')
     ],
     "openai": [
         '{"input":"Hi.","model":"m","voice":{"id":"Ada"},"response_format":"mp3","speed":1.5,'

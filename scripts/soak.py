@@ -29,7 +29,8 @@ import typer
 from bench import metrics, wait_until_ready
 from visitors import VISITS, Visit
 
-VISIT_TIMEOUT_S = 120
+VISIT_TIMEOUT_S = 300
+"""The longest one: a dozen of paragraphs, read slowly."""
 SETTLE_S = 90
 """For sessions whose client vanished: `limits.resume_s`, and some."""
 
@@ -57,6 +58,7 @@ class Soak:
     url: str
     seed: int
     visits: Counter[str] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     memory: list[tuple[int, float]] = field(default_factory=list)
 
@@ -64,9 +66,11 @@ class Soak:
         name = visit.__name__
         try:
             with anyio.fail_after(VISIT_TIMEOUT_S):
-                await visit(self.url, random.Random(f"{self.seed}/{number}"))
+                await visit(self.url, random.Random(f"{self.seed}/{number}"), self.seen)
         except Exception as error:  # noqa: BLE001  whatever went wrong is told at the end
-            self.failures.append(f"visit {number}, {name}: {told(error)}")
+            now = await self.read()
+            engine = ", ".join(f"{now[name]:g} {name.rpartition('_')[2]}" for name in GONE[1:4])
+            self.failures.append(f"visit {number}, {name}: {told(error)}; engine: {engine}")
             print(self.failures[-1], file=sys.stderr, flush=True)
         self.visits[name] += 1
 
@@ -122,12 +126,16 @@ def report(it: Soak, before: dict[str, float], after: dict[str, float]) -> bool:
     visits = ", ".join(f"{count} {name}" for name, count in sorted(it.visits.items()))
     frames = after["omni_speak_engine_frames_total"]
     print(f"seed {it.seed}: {it.visits.total()} visits ({visits}), {frames:.0f} frames")
+    print(", ".join(f"{count} {what}" for what, count in sorted(it.seen.items())))
+    refusals = "omni_speak_engine_refusals_total"
+    print(f"{after[refusals] - before[refusals]:.0f} refusals")
     faults = list(it.failures)
     for name in GONE:
         print(f"{name:<28} {before[name]:>10g} before {after[name]:>10g} after")
         if after[name] > before[name]:
             faults.append(f"{name} was {before[name]:g} and is {after[name]:g}")
     grown = growth(it.memory)
+    print([(v, round(k / 1024)) for v, k in it.memory])
     print(f"memory: {it.memory[-1][1] / 1024:.0f} MiB, {grown:+.1f} KiB a visit in the second half")
     half = it.memory[len(it.memory) // 2 :]
     if grown > MAX_GROWTH_KIB and grown * (half[-1][0] - half[0][0]) > 1024 * NOISE_MIB:

@@ -1,15 +1,18 @@
 """The clients of scripts/soak: what people's programs do to a server, by chance, and what each may
 expect of it.
 
-A visit is one client from its connection to its end; `chance` makes all its choices. It raises
-Contradiction where the server broke a promise. To be refused as one too many is no such thing.
+A visit is one client from its connection to its end; `chance` makes all its choices, and what was
+checked is counted in `seen`. It raises Contradiction where the server broke a promise: to be silent
+for `PATIENCE_S` while it owes something is one. To be refused as one too many is not.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -17,20 +20,29 @@ import anyio
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
-from witness import Contradiction, Witness
+from witness import Contradiction, Witness, samples_in
 
 from omni_speak.runtime.errors import Overloaded
-from omni_speak.streams.client import AudioFrame, CodesFrame, Context, DuplexClient
+from omni_speak.streams.client import (
+    AudioFrame,
+    CodesFrame,
+    Context,
+    ContextEvent,
+    DuplexClient,
+)
 from omni_speak.streams.encoder import OPUS_RATES
 from omni_speak.streams.messages import (
     SAMPLE_RATES,
     SERVER_MESSAGE,
+    TRY_AGAIN_LATER,
     ContextDone,
+    ContextInterrupted,
+    ContextOpened,
     ErrorEvent,
     SessionClosed,
     SessionOpened,
 )
-from omni_speak.streams.wire import decode
+from omni_speak.streams.wire import WireFrame, decode
 
 SENTENCES = (
     "Hello! I am speaking to you, one frame at a time.",
@@ -55,7 +67,11 @@ NONSENSE: tuple[str | bytes, ...] = (
 )
 TOO_BIG = "x" * (300 * 1024)
 
-Visit = Callable[[str, Random], Awaitable[None]]
+PATIENCE_S = 30.0
+"""More than a place in the engine is waited for, and than a visitor pauses."""
+ACK_S = 0.1
+
+Visit = Callable[[str, Random, Counter[str]], Awaitable[None]]
 
 
 def some_text(chance: Random) -> str:
@@ -78,54 +94,98 @@ async def pause(chance: Random, longest: float) -> None:
     await anyio.sleep(chance.random() ** 3 * longest)
 
 
+@dataclass(slots=True)
+class Player:
+    """What a listener has heard of a context: audio starts when it comes, and stops where none is.
+    All in samples, as `pts` counts them."""
+
+    rate: int
+    epoch: int = -1
+    heard: int = 0
+    end: int = 0
+
+    def take(self, epoch: int, pts: int, samples: int) -> None:
+        if epoch != self.epoch:
+            self.epoch, self.heard = epoch, pts
+        self.end = pts + samples
+
+    def play(self, seconds: float) -> int:
+        self.heard = min(self.end, self.heard + round(seconds * self.rate))
+        return self.heard
+
+
 # -- our own protocol, by its Python client -----------------------------------------------------
 
 
-async def python_client(url: str, chance: Random) -> None:
+async def python_client(url: str, chance: Random, seen: Counter[str]) -> None:
     """Some texts at once; each is heard whole, interrupted, cancelled or left."""
     async with (
         DuplexClient(url, codes=chance.random() < 0.3) as client,
         anyio.create_task_group() as tasks,
     ):
         for _ in range(chance.randint(1, 3)):
-            tasks.start_soon(_python_context, client, Random(chance.random()))
+            tasks.start_soon(_python_context, client, Random(chance.random()), seen)
         if chance.random() < 0.3:
             await pause(chance, 3)
             client._socket.transport.abort()  # it comes back by itself
 
 
-async def _python_context(client: DuplexClient, chance: Random) -> None:
+async def _python_context(client: DuplexClient, chance: Random, seen: Counter[str]) -> None:
     context = await client.open_context(max_lead_ms=chance.choice((None, 500, 2000)))
     turn = chance.choice(("none", "none", "interrupt", "cancel", "leave"))
+    acks = chance.choice(("none", "at once", "as played"))
+    player = Player(client.info.sample_rate)
     turn_after, pts = chance.randint(1, 40), -1
     async with anyio.create_task_group() as tasks:
         writing = anyio.CancelScope()
         tasks.start_soon(_write, context, writing, chance)
+        if acks == "as played":
+            tasks.start_soon(_acknowledge, context, player)
         try:
             async with aclosing(context.events()) as events:
-                async for event in events:
+                async for event in patiently(events):
                     if not isinstance(event, AudioFrame | CodesFrame):
                         continue
                     hold(event.pts > pts, f"pts {event.pts} after {pts}")
                     hold(event.epoch == context.epoch, f"epoch {event.epoch} in {context.epoch}")
                     pts, turn_after = event.pts, turn_after - 1
-                    if chance.random() < 0.3:
-                        await context.played(pts)
+                    player.take(event.epoch, pts, _samples(event, client))
+                    seen["frames"] += 1
+                    if acks == "at once":
+                        await context.played(player.end)
                     if turn_after == 0 and turn != "none":
                         writing.cancel()
                         if turn == "leave":
+                            seen["left"] += 1
+                            tasks.cancel_scope.cancel()
                             return
                         if turn == "cancel":
                             await context.cancel()
                         else:
                             await context.interrupt(chance.choice((None, pts / 24)))
+                            seen["interrupts"] += 1
                             writing = anyio.CancelScope()
                             tasks.start_soon(_write, context, writing, chance)
         except Overloaded:
-            writing.cancel()
+            seen["refused"] += 1
+            tasks.cancel_scope.cancel()
             return
+        tasks.cancel_scope.cancel()
     ends = ("cancelled", "stop") if turn == "cancel" else ("stop",)
     hold(context.result is not None and context.result.reason in ends, f"{context.result}")
+    seen["ended"] += 1
+
+
+def _samples(event: AudioFrame | CodesFrame, client: DuplexClient) -> int:
+    if isinstance(event, AudioFrame):
+        return len(event.pcm)
+    return len(event.codes) * client.info.samples_per_frame
+
+
+async def _acknowledge(context: Context, player: Player) -> None:
+    while True:
+        await anyio.sleep(ACK_S)
+        await context.played(player.play(ACK_S))
 
 
 async def _write(context: Context, scope: anyio.CancelScope, chance: Random) -> None:
@@ -141,15 +201,20 @@ async def _write(context: Context, scope: anyio.CancelScope, chance: Random) -> 
 
 class Peer:
     """A session over as many connections as it takes, everything seen by a Witness. Only the reader
-    changes the connection; `_saying` keeps the others off it meanwhile."""
+    changes the connection; `_saying` keeps the others off it meanwhile. Some listen to a player,
+    and tell what it played; the others' time is the wall clock's."""
 
-    def __init__(self, url: str, chance: Random) -> None:
+    def __init__(self, url: str, chance: Random, seen: Counter[str]) -> None:
         self._url = url.replace("http:", "ws:") + "/v1/duplex"
         self._chance = chance
         self._sent: list[str | bytes] = []
         self._saying = anyio.Lock()
-        self._slow = chance.choice((0.0, 0.0, 0.05, 1.0))
+        self._seen = seen
+        self._slow = chance.choice((0.0, 0.0, 0.05, 0.2))
+        self._sleepy = chance.choice((0.0, 0.0, 0.002))
         self._restless = chance.choice((0.0, 0.0, 0.01, 0.05))
+        self._players: dict[int, tuple[str, Player]] | None = chance.choice((None, {}))
+        self.listening = True
         self.witness = Witness()
         self.done: dict[str, anyio.Event] = {}
         self._socket: ClientConnection
@@ -185,12 +250,19 @@ class Peer:
     async def read(self) -> None:
         """Up to the session's end."""
         while True:
-            data = await self._socket.recv()
+            data = await hear(self._socket)
             event = decode(data) if isinstance(data, bytes) else SERVER_MESSAGE.validate_json(data)
             self.witness.see(event)
             match event:
+                case WireFrame():
+                    self._play(event)
+                case ContextOpened() if self._players is not None:
+                    self._players[event.handle] = event.context, Player(event.sample_rate)
                 case ContextDone():
+                    self._seen["refused" if event.reason == "error" else "ended"] += 1
                     self.done[event.context].set()
+                case ContextInterrupted():
+                    self._seen["interrupts"] += 1
                 case ErrorEvent():
                     hold(event.code in FAIR_ERRORS, f"{event}")
                 case SessionClosed():
@@ -198,10 +270,28 @@ class Peer:
                     hold(self._socket.close_code == 1000, f"{self._socket.close_code}")
                     return
             await pause(self._chance, self._slow)
+            if self._chance.random() < self._sleepy:
+                await anyio.sleep(self._chance.random() * 10)
             if self.witness.opened is not None and self._chance.random() < self._restless:
                 await self._change_connection()
 
+    def _play(self, frame: WireFrame) -> None:
+        assert self.witness.opened is not None
+        self._seen["frames"] += 1
+        if self._players is not None:
+            _, player = self._players[frame.context]
+            player.take(frame.epoch, frame.pts, samples_in(frame, self.witness.opened))
+
+    async def listen(self) -> None:
+        while self.listening and self._players is not None:
+            await anyio.sleep(ACK_S)
+            for name, player in list(self._players.values()):
+                before = player.heard
+                if player.play(ACK_S) > before:
+                    await self.say(type="playback.ack", context=name, samples=player.heard)
+
     async def _change_connection(self) -> None:
+        self._seen["reconnects"] += 1
         before = self._socket
         if take_over := self._chance.random() < 0.5:
             async with anyio.create_task_group() as tasks:
@@ -221,7 +311,7 @@ class Peer:
             resume = {"session": opened.session, "token": opened.resume_token}
             resume["seq"] = self.witness.seq
             await self._socket.send(json.dumps({"type": "session.open", "resume": resume}))
-            greeting = SERVER_MESSAGE.validate_json(await self._socket.recv())
+            greeting = SERVER_MESSAGE.validate_json(await hear(self._socket))
             hold(isinstance(greeting, SessionOpened), f"resuming was answered by {greeting}")
             self.witness.see(greeting)
             for data in self._sent[greeting.received :]:
@@ -240,22 +330,25 @@ async def _see_it_taken_over(socket: ClientConnection) -> None:
     hold(socket.close_code == 4001, f"taken over, but closed with {socket.close_code}")
 
 
-async def duplex(url: str, chance: Random) -> None:
+async def duplex(url: str, chance: Random, seen: Counter[str]) -> None:
     """Our own protocol in all formats: pieces, flushes, interrupts, acks, cancels and nonsense;
     read at any pace over connections that break, move or vanish."""
-    peer = Peer(url, chance)
+    peer = Peer(url, chance, seen)
     await peer.open()
     will_vanish = chance.random() < 0.2
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(peer.read)
+            tasks.start_soon(peer.listen)
             with anyio.move_on_after(chance.random() * 5 if will_vanish else None):
                 async with anyio.create_task_group() as contexts:
                     for number in range(chance.randint(1, 4)):
                         contexts.start_soon(_context, peer, f"c{number}", Random(chance.random()))
             if will_vanish:
+                seen["left"] += 1
                 tasks.cancel_scope.cancel()
                 return
+            peer.listening = False
             await peer.say(type="session.close")
     finally:
         peer.vanish()
@@ -281,9 +374,6 @@ async def _context(peer: Peer, name: str, chance: Random) -> None:
                 await peer.say(type="text.flush", context=name)
             if chance.random() < 0.02:
                 await peer.say_raw(chance.choice(NONSENSE))
-            if chance.random() < 0.02:
-                samples = round(chance.random() * 200_000)
-                await peer.say(type="playback.ack", context=name, samples=samples)
         await peer.say(type="text.end", context=name)
     await peer.done[name].wait()
 
@@ -291,7 +381,7 @@ async def _context(peer: Peer, name: str, chance: Random) -> None:
 # -- other services' clients --------------------------------------------------------------------
 
 
-async def openai(url: str, chance: Random) -> None:
+async def openai(url: str, chance: Random, seen: Counter[str]) -> None:
     """One text over HTTP in any format, whole, streamed or as events; some leave early."""
     text = some_text(chance)
     body = {
@@ -303,21 +393,23 @@ async def openai(url: str, chance: Random) -> None:
     leave_after = chance.choice((None, None, None, chance.randint(0, 50_000)))
     received = b""
     async with (
-        httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http,
+        httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE_S) as http,
         http.stream("POST", "/v1/audio/speech", json=body) as answer,
     ):
         hold(answer.status_code in (200, 503), f"{answer.status_code} for {body}")
         async for chunk in answer.aiter_bytes():
             received += chunk
             if leave_after is not None and len(received) > leave_after:
+                seen["left"] += 1
                 return
+    seen["ended" if answer.status_code == 200 else "refused"] += 1
     if answer.status_code == 200 and body["stream_format"] == "sse":
         hold(received.count(b"speech.audio.done") == 1, f"no end of {body}")
     elif answer.status_code == 200:
         hold(len(received) > 1000, f"{len(received)} bytes for {body}")
 
 
-async def elevenlabs(url: str, chance: Random) -> None:
+async def elevenlabs(url: str, chance: Random, seen: Counter[str]) -> None:
     """Many contexts, each closed, or the socket with all of them; `isFinal` follows each close."""
     form = chance.choice(("pcm_24000", "mp3_44100_128", "ulaw_8000", "opus_48000_64"))
     path = f"/v1/text-to-speech/wren/multi-stream-input?output_format={form}"
@@ -331,19 +423,20 @@ async def elevenlabs(url: str, chance: Random) -> None:
                 await pause(chance, 0.05)
             await tell(socket, context_id=name, close_context=True)
             await blurt(socket, chance)
-            if left(socket, chance):
+            if left(socket, chance, seen):
                 return
         while len(final) < len(names):
-            message = json.loads(await socket.recv())
+            message = json.loads(await hear(socket))
             if message.get("isFinal"):
                 final.append(message["contextId"])
             await pause(chance, 0.1)
         hold(sorted(final) == names, f"{final} are final of {names}")
+        seen["ended"] += len(names)
         await tell(socket, close_socket=True)
         await closed(socket)
 
 
-async def elevenlabs_single(url: str, chance: Random) -> None:
+async def elevenlabs_single(url: str, chance: Random, seen: Counter[str]) -> None:
     """One context; the server closes when it is spoken."""
     path = "/v1/text-to-speech/wren/stream-input?output_format=pcm_16000"
     async with dial(url.replace("http:", "ws:") + path) as socket:
@@ -351,18 +444,20 @@ async def elevenlabs_single(url: str, chance: Random) -> None:
         for piece in some_text(chance).split():
             await tell(socket, text=piece + " ")
             await pause(chance, 0.05)
-            if left(socket, chance, 0.01):
+            if left(socket, chance, seen, 0.01):
                 return
         await tell(socket, text="")
         finals = 0
         with suppress(ConnectionClosed):
             while True:
-                finals += bool(json.loads(await socket.recv()).get("isFinal"))
-        hold(finals == 1, f"{finals} times isFinal")
+                finals += bool(json.loads(await hear(socket)).get("isFinal"))
+        full = socket.close_code == TRY_AGAIN_LATER
+        hold(full or finals == 1, f"{finals} times isFinal")
+        seen["refused" if full else "ended"] += 1
 
 
-async def cartesia(url: str, chance: Random) -> None:
-    """Many contexts over one socket, some cancelled; each is done once."""
+async def cartesia(url: str, chance: Random, seen: Counter[str]) -> None:
+    """Many contexts over one socket, some cancelled; each is done once, or finds no place."""
     form = {
         "container": "raw",
         "encoding": chance.choice(("pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw")),
@@ -387,18 +482,19 @@ async def cartesia(url: str, chance: Random) -> None:
             await blurt(socket, chance)
             if chance.random() < 0.2:
                 await tell(socket, context_id=name, cancel=True)
-            if left(socket, chance):
+            if left(socket, chance, seen):
                 return
         done: list[str] = []
         while len(done) < len(names):
-            message = json.loads(await socket.recv())
-            if message["type"] == "done":
+            message = json.loads(await hear(socket))
+            if message["type"] == "done" or message.get("error_code") == "overloaded":
                 done.append(message["context_id"])
             await pause(chance, 0.1)
         hold(sorted(done) == names, f"{done} are done of {names}")
+        seen["ended"] += len(names)
 
 
-async def deepgram(url: str, chance: Random) -> None:
+async def deepgram(url: str, chance: Random, seen: Counter[str]) -> None:
     """Turns of words, some cleared; then it closes, and hears all that it asked for first."""
     path = f"/v1/speak?encoding=linear16&sample_rate={chance.choice(SAMPLE_RATES)}"
     async with dial(url.replace("http:", "ws:") + path) as socket:
@@ -410,22 +506,26 @@ async def deepgram(url: str, chance: Random) -> None:
             await blurt(socket, chance)
             if chance.random() < 0.2:
                 await tell(socket, type="Clear")
-            if left(socket, chance):
+            if left(socket, chance, seen):
                 return
         await tell(socket, type="Speak", text="That is all.")
         await tell(socket, type="Close")
         told: list[Any] = []
         with suppress(ConnectionClosed):
             while True:
-                data = await socket.recv()
+                data = await hear(socket)
                 told.append("audio" if isinstance(data, bytes) else json.loads(data)["type"])
+        if socket.close_code == TRY_AGAIN_LATER:
+            seen["refused"] += 1
+            return
         hold(told[-1] == "Flushed", f"the last was told {told[-3:]}")
         hold(socket.close_code == 1000, f"closed with {socket.close_code}")
+        seen["ended"] += 1
 
 
-async def rude(url: str, chance: Random) -> None:
+async def rude(url: str, chance: Random, seen: Counter[str]) -> None:
     """Says what nobody understands, everywhere; some say too much at once."""
-    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE_S) as http:
         body = chance.choice((b"{", b"\xff", b'{"input":7}', b'{"input":"!!!"}', b"x" * 2_000_000))
         answer = await http.post("/v1/audio/speech", content=body)
         hold(answer.status_code in (400, 413), f"{answer.status_code} for {body[:40]!r}")
@@ -433,7 +533,7 @@ async def rude(url: str, chance: Random) -> None:
     async with dial(url.replace("http:", "ws:") + path) as socket:
         for _ in range(chance.randint(1, 20)):
             await socket.send(chance.choice(NONSENSE))
-            await socket.recv()
+            await hear(socket)
         if chance.random() < 0.5:
             await socket.send(TOO_BIG)
             await closed(socket)
@@ -466,11 +566,30 @@ async def blurt(socket: ClientConnection, chance: Random) -> None:
         await socket.send(chance.choice(NONSENSE))
 
 
-def left(socket: ClientConnection, chance: Random, often: float = 0.1) -> bool:
+def left(socket: ClientConnection, chance: Random, seen: Counter[str], often: float = 0.1) -> bool:
     """Whether this visitor has just pulled the plug."""
     if gone := chance.random() < often:
         socket.transport.abort()
+        seen["left"] += 1
     return gone
+
+
+async def hear(socket: ClientConnection) -> str | bytes:
+    with anyio.move_on_after(PATIENCE_S):
+        return await socket.recv()
+    raise Contradiction(f"the server said nothing for {PATIENCE_S:g} s")
+
+
+async def patiently(events: AsyncIterator[ContextEvent]) -> AsyncIterator[ContextEvent]:
+    while True:
+        with anyio.move_on_after(PATIENCE_S) as patience:
+            try:
+                event = await anext(events)
+            except StopAsyncIteration:
+                return
+        if patience.cancelled_caught:
+            raise Contradiction(f"the server said nothing for {PATIENCE_S:g} s")
+        yield event
 
 
 async def closed(socket: ClientConnection) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import math
 import os
 import re
 import subprocess
@@ -20,11 +19,18 @@ from urllib.parse import urlencode, urlsplit
 
 import anyio
 from starlette.requests import HTTPConnection
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from omni_speak.streams.dialects.openai_speech import openai_error
+from omni_speak.runtime.errors import SpeechError
+from omni_speak.streams.errors import (
+    OriginNotAllowed,
+    TellError,
+    TooFast,
+    TooManyConnections,
+    Unauthorized,
+    UnsupportedEncoding,
+)
 
 TOKENS_VARIABLE = "OMNI_SPEAK_TOKENS"
 TOKEN_SUBPROTOCOL = "omni-speak.token."
@@ -101,15 +107,20 @@ class _Holder:
 
 
 class Access:
-    """The middleware. A request that may not come in gets 401, 403, 415 or 429 and a reason; a
-    websocket gets the same in place of its handshake. Text that comes too fast over a websocket is
-    not read until its time has come."""
+    """The middleware. A request that may not come in gets 401, 403, 415 or 429 and a reason, as
+    `tell_error` has it for whom it asks; a websocket gets the same in place of its handshake. Text
+    that comes too fast over a websocket is not read until its time has come."""
 
     def __init__(
-        self, app: ASGIApp, policy: Policy, clock: Callable[[], float] = time.monotonic
+        self,
+        app: ASGIApp,
+        policy: Policy,
+        tell_error: Callable[[Scope], TellError],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
         self._policy = policy
+        self._tell_error = tell_error
         self._clock = clock
         self._digests = [_digest(token) for token in policy.tokens]
         now = clock()
@@ -134,10 +145,12 @@ class Access:
                 holder.connections -= 1
         elif refusal is None:
             await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await WebSocket(scope, receive, send).send_denial_response(refusal)
         else:
-            await refusal(scope, receive, send)
+            response = self._tell_error(scope)(refusal)
+            if scope["type"] == "websocket":
+                await WebSocket(scope, receive, send).send_denial_response(response)
+            else:
+                await response(scope, receive, send)
 
     def _holder(self, connection: HTTPConnection) -> _Holder | None:
         """Looks at every token, so that how long it takes tells nothing of which is close."""
@@ -148,33 +161,29 @@ class Access:
                 found = holder
         return found
 
-    def _refusal(self, connection: HTTPConnection, holder: _Holder | None) -> Response | None:
+    def _refusal(self, connection: HTTPConnection, holder: _Holder | None) -> SpeechError | None:
         headers = connection.headers
         origin = headers.get("origin")
         if origin is not None and not self._may_come_from(origin, headers.get("host", "")):
             message = "pages of this origin may not connect; the server names those that may"
-            return openai_error(403, message, "origin", "origin_not_allowed")
+            return OriginNotAllowed(message, param="origin")
         if headers.get("content-encoding", "identity") != "identity":
             message = "a body must not be compressed"
-            return openai_error(415, message, "content-encoding", "unsupported_encoding")
+            return UnsupportedEncoding(message, param="content-encoding")
         if not self._digests:
             return None
         if holder is None:
-            refusal = openai_error(
-                401,
+            return Unauthorized(
                 "a token is needed, and none that is known came: as 'Authorization: Bearer …', "
                 f"'xi-api-key', 'x-api-key', the subprotocol '{TOKEN_SUBPROTOCOL}…' or '?token='",
-                "authorization",
-                "unauthorized",
+                param="authorization",
             )
-            refusal.headers["www-authenticate"] = "Bearer"
-            return refusal
         if holder.connections >= self._policy.connections:
             message = f"a token may have {self._policy.connections} connections at the same time"
-            return _later(openai_error(429, message, None, "too_many_connections"), 1.0)
+            return TooManyConnections(message)
         if wait := holder.bucket.wait(self._clock()):
             message = f"a token may send {self._policy.text_rate:g} characters a second"
-            return _later(openai_error(429, message, None, "too_fast"), wait)
+            return TooFast(message, retry_after=wait)
         return None
 
     def _may_come_from(self, origin: str, host: str) -> bool:
@@ -227,11 +236,6 @@ def _without_token(connection: HTTPConnection) -> bytes:
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
-
-
-def _later(response: Response, seconds: float) -> Response:
-    response.headers["retry-after"] = str(math.ceil(seconds))
-    return response
 
 
 def self_signed(folder: Path, host: str) -> tuple[Path, Path]:

@@ -37,6 +37,15 @@ app = typer.Typer(
 COMMANDS = {"say", "serve", "voices", "doctor"}
 
 Model = Annotated[str, typer.Option(help="A bundled model's name, or a model's directory.")]
+Lexicon = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="How to read words: one a line, the word, a tab, its IPA.",
+    ),
+]
 Server = Annotated[
     str | None,
     typer.Option(
@@ -84,6 +93,7 @@ def say(
     speed: Annotated[float, typer.Option(help="1.0 is the voice's own rate.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Speak exactly as an earlier time.")] = None,
     model: Model = "wren",
+    lexicon: Lexicon = None,
     server: Server = None,
     no_daemon: Annotated[
         bool, typer.Option("--no-daemon", help="Load the engine into this process.")
@@ -102,6 +112,7 @@ def say(
     job = Job(
         request=SpeechRequest(read_text(text, file), voice=voice, speed=speed, seed=seed),
         model=model,
+        lexicon=lexicon,
         server=server,
         in_process=no_daemon,
         output=output,
@@ -127,6 +138,7 @@ def serve(
         Path | None, typer.Option(help="Listen on this Unix socket, and on no port.")
     ] = None,
     model: Model = "wren",
+    lexicon: Lexicon = None,
     max_streams: Annotated[
         str, typer.Option(help="Streams at the same time; auto: as many as can be in time.")
     ] = "auto",
@@ -156,9 +168,12 @@ def serve(
         float, typer.Option(min=1, help="Characters a second that a token may send.")
     ] = 20_000,
     dialects: Annotated[
-        str,
-        typer.Option(metavar="NAME,…", help="Other services' protocols to answer beside our own."),
-    ] = "openai,elevenlabs,cartesia,deepgram",
+        str | None,
+        typer.Option(
+            metavar="NAME,…",
+            help="Other services' protocols to answer beside our own; else all there are.",
+        ),
+    ] = None,
     tls_cert: Annotated[
         Path | None, typer.Option(exists=True, help="Serve TLS with this certificate.")
     ] = None,
@@ -183,7 +198,11 @@ def serve(
         )
     streams = "auto" if max_streams == "auto" else int(max_streams)
     factory = engine_factory(
-        model=model, max_streams=streams, max_queue=max_queue, ordering=ordering
+        model=model,
+        lexicon=lexicon,
+        max_streams=streams,
+        max_queue=max_queue,
+        ordering=ordering,
     )
     try:
         policy = Policy(
@@ -194,7 +213,9 @@ def serve(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--tokens") from None
-    names = [name.strip() for name in dialects.split(",") if name.strip()]
+    names = list(DIALECTS)
+    if dialects is not None:
+        names = [name.strip() for name in dialects.split(",") if name.strip()]
     if unknown := sorted(set(names) - set(DIALECTS)):
         raise typer.BadParameter(
             f"no dialect {unknown[0]!r}; there are {', '.join(DIALECTS)}", param_hint="--dialects"

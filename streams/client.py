@@ -131,8 +131,8 @@ class Player(Protocol):
 class Manner(TypedDict, total=False):
     """How a context speaks; what is left out is the server's choice, or 1.0 for `speed`.
 
-    `max_lead_ms` is how far the server may be ahead of the listener, 2,000 if left out; None brings
-    the speech as fast as it can be made, for a file.
+    `max_lead_ms` is how far the server may be ahead of the listener, 2,000 if left out; None is for
+    a file: as fast as those whom somebody hears leave room for.
     """
 
     voice: str | None
@@ -478,7 +478,8 @@ class DuplexClient:
         await self._write(message)
 
     async def _until_connected(self) -> None:
-        await self._connected.wait()
+        while not self._connected.is_set():  # again: waiting lets the reader run, too
+            await self._connected.wait()
         if self._lost is not None:
             raise self._lost
 

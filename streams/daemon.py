@@ -41,13 +41,13 @@ class NoDaemon(SpeechError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one warm engine lives: one per model, in each state of the installation."""
+    """Where one warm engine lives: one per model and lexicon, in each state of the installation."""
 
     socket: Path
 
     @classmethod
-    def of(cls, model: str) -> Place:
-        return cls(private_folder() / f"{fingerprint(model)}.sock")
+    def of(cls, model: str, lexicon: Path | None = None) -> Place:
+        return cls(private_folder() / f"{fingerprint(model, lexicon)}.sock")
 
     @property
     def lock(self) -> Path:
@@ -58,8 +58,9 @@ class Place:
         return self.socket.with_suffix(".log")
 
 
-def fingerprint(model: str) -> str:
-    """Differs where another model, installation or version of the files would speak otherwise."""
+def fingerprint(model: str, lexicon: Path | None = None) -> str:
+    """Differs where another model, lexicon, installation or version of the files would speak
+    otherwise. Raises OSError if the lexicon cannot be read."""
     package = Path(__file__).parent.parent
     newest = max(
         entry.stat().st_mtime_ns
@@ -68,7 +69,10 @@ def fingerprint(model: str) -> str:
         if entry.suffix in {".py", ".json", ".safetensors"}
     )
     parts = [resolved(model), version("omni-speak"), sys.prefix, str(package), str(newest)]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    words = (
+        b"" if lexicon is None else os.fsencode(lexicon.resolve()) + b"\0" + lexicon.read_bytes()
+    )
+    return hashlib.sha256("\0".join(parts).encode() + b"\0" + words).hexdigest()[:16]
 
 
 def resolved(model: str) -> str:
@@ -116,16 +120,27 @@ def check_private(folder: Path) -> None:
 
 @asynccontextmanager
 async def connect(
-    model: str, server: str | None = None, *, on_start: Callable[[], None] = lambda: None
+    model: str,
+    server: str | None = None,
+    *,
+    lexicon: Path | None = None,
+    on_start: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[DuplexClient]:
     """A client of `server`, with OMNI_SPEAK_TOKEN's token, or else of the user's warm engine of
-    `model`, started if there is none (`on_start` is called when that has to be waited for).
+    `model` that reads words as `lexicon` says, started if there is none (`on_start` is called when
+    that has to be waited for).
 
-    Raises NoDaemon if it does not start, and what the client raises.
+    Raises NoDaemon if it does not start, InvalidRequest for a server with a lexicon, which is for
+    the server to read, and what the client raises.
     """
+    if server is not None and lexicon is not None:
+        raise InvalidRequest(
+            "a server reads its own lexicon: give it to `omni-speak serve`", param="lexicon"
+        )
     async with AsyncExitStack() as stack:
         if server is None:
-            client = await _enter_warm(stack, Place.of(model), resolved(model), on_start)
+            place = Place.of(model, lexicon)
+            client = await _enter_warm(stack, place, resolved(model), lexicon, on_start)
         else:
             client = await _enter(stack, server)
         yield client
@@ -145,7 +160,11 @@ async def _enter(stack: AsyncExitStack, server: str) -> DuplexClient:
 
 
 async def _enter_warm(
-    stack: AsyncExitStack, place: Place, model: str, on_start: Callable[[], None]
+    stack: AsyncExitStack,
+    place: Place,
+    model: str,
+    lexicon: Path | None,
+    on_start: Callable[[], None],
 ) -> DuplexClient:
     process: subprocess.Popen[bytes] | None = None
     deadline = monotonic() + START_TIMEOUT_S
@@ -159,7 +178,7 @@ async def _enter_warm(
                 raise NoDaemon(f"the engine did not start: {_last_words(place.log)}") from None
             if exit_code == 0:  # never started, or left because another one came first
                 on_start()
-                process = start(place, model)
+                process = start(place, model, lexicon)
         except ServerError as error:
             if error.code != "unavailable":  # it is still loading, or on its way out
                 raise
@@ -168,12 +187,13 @@ async def _enter_warm(
     raise NoDaemon(f"the engine did not start within {START_TIMEOUT_S:g} s; see {place.log}")
 
 
-def start(place: Place, model: str) -> subprocess.Popen[bytes]:
+def start(place: Place, model: str, lexicon: Path | None) -> subprocess.Popen[bytes]:
     """A process of its own session, so that neither Ctrl-C nor a closed terminal ends it."""
+    words = [] if lexicon is None else [str(lexicon.resolve())]
     log = os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         return subprocess.Popen(
-            [sys.executable, "-m", "omni_speak.streams.daemon", model, str(place.socket)],
+            [sys.executable, "-m", "omni_speak.streams.daemon", model, str(place.socket), *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -193,8 +213,10 @@ def _last_words(log: Path) -> str:
 
 
 def main() -> None:
-    """The warm engine itself: `MODEL SOCKET` on the command line, its standard error the log."""
+    """The warm engine itself: `MODEL SOCKET [LEXICON]` on the command line, its standard error the
+    log."""
     model, place = sys.argv[1], Place(Path(sys.argv[2]))
+    lexicon = Path(sys.argv[3]) if len(sys.argv) > 3 else None
     if not hold(place.lock):
         return
     os.ftruncate(sys.stderr.fileno(), 0)  # only now: until then the log was another's
@@ -205,7 +227,7 @@ def main() -> None:
         anyio.run(
             partial(
                 serve,
-                engine_factory(model=model),
+                engine_factory(model=model, lexicon=lexicon),
                 uds=place.socket,
                 idle_timeout_s=IDLE_TIMEOUT_S,
             )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -20,33 +19,21 @@ from typing import Any, Protocol, TypeVar
 import anyio
 from pydantic import BaseModel
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from omni_speak.runtime.errors import (
-    EngineDead,
-    InvalidRequest,
-    ModelNotFound,
-    Overloaded,
-    SpeechError,
-    UnknownVoice,
-)
+from omni_speak.runtime.errors import InvalidRequest, SpeechError
 from omni_speak.streams.audio import WavEncoding, wav_header
 from omni_speak.streams.dialects.text import parse
 from omni_speak.streams.encoder import EncodedFormat, Encoder
+from omni_speak.streams.errors import BodyTooLarge, Incomplete, TellError
 from omni_speak.streams.messages import Refused, Word
-from omni_speak.streams.service import Service, Unavailable, service_of
+from omni_speak.streams.service import Service, service_of
 from omni_speak.streams.speaking import Engine, SpokenFrame, SpokenResult, TextStream
 
 logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 1024 * 1024
-
-
-class BodyTooLarge(InvalidRequest):
-    """The request's body is over the limit."""
-
-    code = "body_too_large"
 
 
 # -- what a dialect says -----------------------------------------------------------------------
@@ -66,7 +53,8 @@ class Shape(Protocol):
 @dataclass(frozen=True, slots=True)
 class Speech:
     """`text` is spoken by `stream`, encoded as `format` at `rate` Hz. `whole`: nothing is sent
-    until all of it is there, and its length is told; until then `shape` may add `headers`."""
+    until all of it is there, and its length is told; until then `shape` may add `headers`.
+    `broken` is the last event of a body that can tell that something went wrong in its middle."""
 
     text: str
     stream: TextStream
@@ -75,6 +63,7 @@ class Speech:
     shape: Shape
     whole: bool = False
     headers: dict[str, str] = field(default_factory=dict)
+    broken: Callable[[SpeechError], bytes] | None = None
 
 
 class Plain:
@@ -151,7 +140,6 @@ def server_sent(data: dict[str, Any], event: str | None = None) -> bytes:
 # -- the endpoint ------------------------------------------------------------------------------
 
 Ask = Callable[[Request, Engine], Awaitable[Speech]]
-TellError = Callable[[SpeechError], Response]
 
 
 def endpoint(
@@ -204,6 +192,13 @@ class SpeechResponse(Response):
 
     async def _speak(self, scope: Scope, receive: Receive, send: Send) -> str:
         """Returns the outcome for the metrics."""
+        try:
+            return await self._answer(scope, receive, send)
+        except TimeoutError:
+            logger.warning("a client took nothing for %g s; given up", self._service.send_timeout)
+            return "stalled"
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> str:
         stream, started = self._speech.stream, False
         try:
             async with aclosing(stream.__aiter__()) as frames:
@@ -219,22 +214,28 @@ class SpeechResponse(Response):
                         await self._send_block(send, self._block(frame))
         except SpeechError as error:
             if started:
-                # The status is long gone. A body that breaks off is the one honest signal left.
-                logger.error("speech broke off: %s", error)
+                await self._break_off(send, error)
             else:
                 await self._tell_error(error)(scope, receive, send)
             return error.code
-        except TimeoutError:
-            logger.warning("a client took nothing for %g s; given up", self._service.send_timeout)
-            return "stalled"
         assert stream.result is not None  # it ended by itself
         reason = stream.result.reason
         if started and reason == "stop":
-            await self._send_block(send, self._end())
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._finish(send, self._end())
         elif started:
-            logger.error("speech is incomplete: the frame budget was spent; the body breaks off")
+            await self._break_off(send, Incomplete("audio is missing: the frame budget was spent"))
         return reason
+
+    async def _break_off(self, send: Send, error: SpeechError) -> None:
+        """The status is long gone. Where no event can tell it, a body that breaks off is the one
+        honest signal left."""
+        logger.error("speech broke off: %s", error)
+        if self._speech.broken is not None:
+            await self._finish(send, self._speech.broken(error))
+
+    async def _finish(self, send: Send, block: bytes) -> None:
+        await self._send_block(send, block)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _block(self, frame: SpokenFrame) -> bytes:
         self._service.metrics.frames.labels(self._name).inc()
@@ -304,28 +305,3 @@ async def read_body(request: Request, kind: type[M]) -> M:
         raise InvalidRequest("the body is not UTF-8") from None
     except Refused as error:
         raise InvalidRequest(error.message, param=error.param) from None
-
-
-# -- errors told -------------------------------------------------------------------------------
-
-_STATUS: dict[type[SpeechError], int] = {
-    BodyTooLarge: 413,
-    UnknownVoice: 404,
-    InvalidRequest: 400,
-    ModelNotFound: 404,
-    Overloaded: 503,
-    Unavailable: 503,
-    EngineDead: 503,
-}
-
-
-def status_of(error: SpeechError) -> int:
-    return next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-
-
-def error_json(error: SpeechError, content: dict[str, Any]) -> Response:
-    """The error, told by `content` in the words of its service."""
-    status = status_of(error)
-    wait = error.retry_after if isinstance(error, Overloaded) else 1.0
-    headers = {"retry-after": f"{math.ceil(wait)}"} if status == 503 else None
-    return JSONResponse(content, status_code=status, headers=headers)

@@ -48,6 +48,13 @@ class Refused(InvalidRequest):
         self.context = context
 
 
+NORMAL_CLOSURE = 1000
+POLICY_VIOLATION = 1008
+INTERNAL_ERROR = 1011
+SERVICE_RESTART = 1012
+TRY_AGAIN_LATER = 1013
+
+
 @dataclass(frozen=True, slots=True)
 class Close:
     """The connection ends with this websocket close code and reason."""
@@ -70,7 +77,8 @@ class Resume(Message):
 class SessionOpen(Message):
     """`voice` is the default of the session's contexts; `sample_rate` null is the model's own.
     The first message of a context carries one frame, so that sound starts at once, the following
-    ones `frames_per_message`; null: as many as wait, as long as the listener is far enough behind.
+    ones `frames_per_message`, but at most half of what their context's `max_lead_ms` holds; null:
+    as many as wait, as long as the listener is far enough behind.
     A `resumable` session outlives a connection that breaks, by `limits.resume_s`. With `resume` the
     other fields are ignored: the session goes on as it was opened."""
 
@@ -84,7 +92,8 @@ class SessionOpen(Message):
 
 
 class ContextOpen(Message):
-    """`max_lead_ms`: how far generation may run ahead of the listener; null: as fast as it can.
+    """`max_lead_ms`: how far generation may run ahead of the listener; null is a file, which nobody
+    hears while it is made: it comes as fast as contexts with listeners leave room for.
     One whose text has not come for `starve_timeout_ms` gives its place in the engine back; it may
     wait for another when its text goes on."""
 
@@ -136,7 +145,9 @@ class Cancel(Message):
 
 
 class PlaybackAck(Message):
-    """The listener has heard the context up to this sample, counted as `pts` is."""
+    """The listener has heard the context up to this sample, counted as `pts` is. From an epoch's
+    first ack on, only acks count for its lead, no longer the wall clock: a listener who sends none
+    any more has paused, and generation waits for the next."""
 
     type: Literal["playback.ack"] = "playback.ack"
     context: ContextName
@@ -153,13 +164,9 @@ class SessionClose(Message):
 
 ContextMessage = ContextOpen | TextAppend | TextFlush | TextEnd | Interrupt | Cancel | PlaybackAck
 ClientMessage = SessionOpen | ContextMessage | Ping | SessionClose
-CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(
-    Annotated[ClientMessage, Field(discriminator="type")]
-)
-CLIENT_TYPES = (
-    "session.open, context.open, text.append, text.flush, text.end, interrupt, cancel, "
-    "playback.ack, ping, session.close"
-)
+CLIENT_KINDS: dict[str, type[ClientMessage]] = {
+    kind.model_fields["type"].default: kind for kind in get_args(ClientMessage)
+}
 
 
 # -- server → client ---------------------------------------------------------------------------

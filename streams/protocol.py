@@ -32,8 +32,11 @@ from omni_speak.streams.encoder import (
     opus_packets,
 )
 from omni_speak.streams.messages import (
+    INTERNAL_ERROR,
     MAX_FRAMES_PER_MESSAGE,
+    NORMAL_CLOSURE,
     SAMPLE_RATES,
+    SERVICE_RESTART,
     AnyEvent,
     AudioFormat,
     Cancel,
@@ -66,10 +69,6 @@ from omni_speak.streams.messages import (
 from omni_speak.streams.segmenter import Segment, Segmenter
 from omni_speak.streams.speaking import SpokenFrame, SpokenWord, new_segmenter, settle
 from omni_speak.streams.wire import Encoding, Flag, Kind, WireFrame
-
-NORMAL_CLOSURE = 1000
-INTERNAL_ERROR = 1011
-SERVICE_RESTART = 1012
 
 MAX_PAYLOAD_BYTES = 63 * 1024
 
@@ -453,14 +452,19 @@ class Session:
         return self._send_held(context) if len(context.held) >= self._due(context) else []
 
     def _due(self, context: _Context) -> int:
-        """How many frames go into one message."""
+        """How many frames go into one message: at most half the context's lead, or a listener who
+        has heard all it got would wait for frames that wait here for more, and generation for it.
+        """
         assert self._opened is not None
         if not context.spoken:
             return 1
-        if self._opened.frames_per_message is not None:
-            return self._opened.frames_per_message
-        lead = (context.dry_at - self._clock()) * self._info.frame_rate
-        return max(1, min(int(lead / 2), self._max_frames))
+        due = self._opened.frames_per_message
+        if due is None:
+            unheard = self._sent(context) - self._heard(context, None)[0]
+            due = min(unheard // (2 * self._info.samples_per_frame), self._max_frames)
+        if (lead_ms := context.request.max_lead_ms) is not None:
+            due = min(due, int(lead_ms / 2000 * self._info.frame_rate))
+        return max(1, due)
 
     def finished(
         self, handle: int, epoch: int, reason: Literal["stop", "length"], segments: int

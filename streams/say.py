@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omni_speak.runtime.errors import InvalidRequest, NothingToSay, SpeechError, TextTooLong
-from omni_speak.runtime.request import SpeechRequest
+from omni_speak.runtime.request import MAX_LEAD_MS, SpeechRequest
 from omni_speak.streams.audio import AudioFormat, AudioWriter, to_s16le
 from omni_speak.streams.daemon import connect
 from omni_speak.streams.messages import DEFAULT_LEAD_MS
@@ -61,6 +61,7 @@ class Job:
 
     request: SpeechRequest
     model: str
+    lexicon: Path | None
     server: str | None
     in_process: bool
     output: str | None
@@ -116,6 +117,12 @@ def _on_stdout(job: Job) -> bool:
     return job.output == "-" or (job.output is None and not job.play)
 
 
+def _max_lead_ms(job: Job) -> int | None:
+    if job.play:
+        return DEFAULT_LEAD_MS
+    return MAX_LEAD_MS if _on_stdout(job) else None  # what reads a pipe may play it
+
+
 def check_output(job: Job) -> None:
     """Refuse now what would otherwise fail after seconds of engine start."""
     if _on_stdout(job):
@@ -155,7 +162,10 @@ async def open_speech(job: Job, sinks: Sinks, show: Show) -> AsyncIterator[tuple
     ask = job.request
     if not job.in_process:
         async with connect(
-            job.model, job.server, on_start=lambda: show("starting the engine…")
+            job.model,
+            job.server,
+            lexicon=job.lexicon,
+            on_start=lambda: show("starting the engine…"),
         ) as client:
             check_length(ask.text, client.info.limits.text_chars)
             yield (
@@ -166,7 +176,7 @@ async def open_speech(job: Job, sinks: Sinks, show: Show) -> AsyncIterator[tuple
                     voice=ask.voice,
                     speed=ask.speed,
                     seed=ask.seed,
-                    max_lead_ms=DEFAULT_LEAD_MS if job.play else None,
+                    max_lead_ms=_max_lead_ms(job),
                 ),
             )
         return
@@ -176,7 +186,7 @@ async def open_speech(job: Job, sinks: Sinks, show: Show) -> AsyncIterator[tuple
 
     show("loading the engine…")
     # In a thread: the imports take seconds, in which Ctrl-C is to be heard.
-    make = engine_factory(model=job.model)
+    make = engine_factory(model=job.model, lexicon=job.lexicon)
     async with await anyio.to_thread.run_sync(make, abandon_on_cancel=True) as engine:
         yield (
             engine.info.sample_rate,

@@ -13,9 +13,10 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import uvicorn
@@ -23,12 +24,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Match, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from omni_speak.runtime.errors import SpeechError
+from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.access import Access, Policy
 from omni_speak.streams.dialects import (
     cartesia,
@@ -40,10 +42,11 @@ from omni_speak.streams.dialects import (
 )
 from omni_speak.streams.dialects.native import SUBPROTOCOL, NativeDialect
 from omni_speak.streams.dialects.openai_speech import error_response, openai_error
-from omni_speak.streams.messages import Limits
+from omni_speak.streams.errors import TellError
+from omni_speak.streams.messages import Limits, Refused
 from omni_speak.streams.service import Activity, EngineFactory, Service, service_of
 from omni_speak.streams.speaking import Engine
-from omni_speak.streams.websocket import converse
+from omni_speak.streams.websocket import Conversation, conversation
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +71,19 @@ def engine_factory(**config: Any) -> EngineFactory:
     return make
 
 
-DIALECTS: dict[str, Sequence[BaseRoute]] = {
-    "openai": openai_speech.ROUTES,
-    "elevenlabs": elevenlabs.ROUTES,
-    "cartesia": cartesia.ROUTES,
-    "deepgram": deepgram.ROUTES,
-    "vllm-omni": [*vllm_omni_realtime.ROUTES, *vllm_omni_stream.ROUTES],
+class Answers(NamedTuple):
+    """What a dialect answers, and how it tells an error."""
+
+    routes: Sequence[BaseRoute]
+    tell_error: TellError
+
+
+DIALECTS = {
+    "openai": Answers(openai_speech.ROUTES, error_response),
+    "elevenlabs": Answers(elevenlabs.ROUTES, elevenlabs.error_response),
+    "cartesia": Answers(cartesia.ROUTES, cartesia.error_response),
+    "deepgram": Answers(deepgram.ROUTES, deepgram.error_response),
+    "vllm-omni": Answers([*vllm_omni_realtime.ROUTES, *vllm_omni_stream.ROUTES], error_response),
 }
 
 
@@ -91,6 +101,7 @@ def create_app(
     byte, and a client is given up.
     """
     service = Service(factory, limits or Limits(), send_timeout)
+    answered = [DIALECTS[name] for name in dialects]
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -99,8 +110,8 @@ def create_app(
 
     app = Starlette(
         routes=[
-            WebSocketRoute("/v1/duplex", duplex),
-            *(route for name in dialects for route in DIALECTS[name]),
+            WebSocketRoute("/v1/duplex", conversation(_duplex, error_response, name="duplex")),
+            *(route for dialect in answered for route in dialect.routes),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/metrics", metrics),
@@ -115,9 +126,17 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service = service
-    app.add_middleware(Access, policy=policy or Policy())
+    app.add_middleware(Access, policy=policy or Policy(), tell_error=partial(_teller, answered))
     app.add_middleware(_Counted, activity=service.activity)
     return app
+
+
+def _teller(answered: Iterable[Answers], scope: Scope) -> TellError:
+    """How an error is told to who asks for this."""
+    for dialect in answered:
+        if any(route.matches(scope)[0] is not Match.NONE for route in dialect.routes):
+            return dialect.tell_error
+    return error_response
 
 
 async def page(request: Request) -> Response:
@@ -177,16 +196,12 @@ class _Counted:
 # -- WS /v1/duplex -----------------------------------------------------------------------------
 
 
-async def duplex(websocket: WebSocket) -> None:
+def _duplex(websocket: WebSocket, info: EngineInfo) -> Conversation:
     offered = websocket.scope["subprotocols"]
     if offered and SUBPROTOCOL not in offered:
         message = f"no subprotocol in common; there is {SUBPROTOCOL}"
-        await websocket.send_denial_response(
-            openai_error(400, message, "sec-websocket-protocol", "unknown_subprotocol")
-        )
-        return
-    subprotocol = SUBPROTOCOL if offered else None
-    await converse(websocket, NativeDialect(), name="duplex", subprotocol=subprotocol)
+        raise Refused("unknown_subprotocol", message, param="sec-websocket-protocol")
+    return Conversation(NativeDialect(), subprotocol=SUBPROTOCOL if offered else None)
 
 
 # -- uvicorn around the app --------------------------------------------------------------------

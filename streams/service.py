@@ -10,7 +10,8 @@ import anyio
 import anyio.to_thread
 from starlette.requests import HTTPConnection
 
-from omni_speak.runtime.errors import EngineDead, SpeechError
+from omni_speak.runtime.errors import EngineDead
+from omni_speak.streams.errors import Unavailable
 from omni_speak.streams.messages import Limits
 from omni_speak.streams.metrics import Metrics
 from omni_speak.streams.session import Drain, Sessions
@@ -26,12 +27,6 @@ WARM_UP_TEXT = "Ready."
 WARM_UP_STREAMS = (1, 16)
 """One, so that whatever is made on first use is made; many at once, so that the engine has seen
 what a step of many costs before it promises anything."""
-
-
-class Unavailable(SpeechError):
-    """The server cannot take this request now: starting, or shutting down."""
-
-    code = "unavailable"
 
 
 class Service:

@@ -124,18 +124,16 @@ class Sessions:
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """A connection. One that resumes gets `greeting`, and what was sent after number `seq`. `left`
-    is set when it is no longer the session's, `over` when nobody will use it any more. What is
-    `deaf` takes nothing any more; the reader will find out whether it said good-bye."""
+    """A connection. One that resumes gets `greeting`, and what was sent after number `seq`. One
+    that is `lost` takes nothing more, `over` is set when nobody will use it any more."""
 
     socket: Socket
     greeting: SessionOpened | None = None
     seq: int | None = None
+    lost: bool = False
     dropped: bool = False
-    deaf: bool = False
     receiving: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     writing: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    left: anyio.Event = field(default_factory=anyio.Event)
     over: anyio.Event = field(default_factory=anyio.Event)
 
     def drop(self) -> None:
@@ -216,7 +214,7 @@ class DuplexSession:
         self._journal = Journal(limits.journal_bytes)
         self._link: _Link | None = _Link(socket)
         self._told = 0
-        """What of the journal the last connection was told, when none takes anything."""
+        """What of the journal the last connection was told, when there is none."""
         self._given: anyio.Event | None = None
         self._linked = anyio.Event()
         self._speakers: dict[int, _Speaker] = {}
@@ -252,7 +250,6 @@ class DuplexSession:
         self._linked.set()
         self._linked = anyio.Event()
         if before is not None:
-            before.left.set()
             before.drop()
             self._tasks.start_soon(self._dismiss, before)
         await self._outbox.send(_Attached())
@@ -284,9 +281,8 @@ class DuplexSession:
                 return
             if self._link is not link:
                 continue
+            self._lose(link)
             self._link = None
-            self._deafen(link)
-            link.left.set()
             link.drop()
             link.over.set()
             if clean or not self._session.resumable:
@@ -338,13 +334,17 @@ class DuplexSession:
         except InvalidRequest as error:
             await self._carry_out(self._session.refuse(error))
 
+    def _lose(self, link: _Link) -> None:
+        if not link.lost:
+            link.lost, self._told = True, self._journal.next
+
     # -- writing -------------------------------------------------------------------------------
 
     async def _write(self) -> None:
         """The only task that sends, so that what is stamped is sent, in that order."""
         while True:
             link = self._link
-            if link is None or link.deaf:
+            if link is None or link.lost:
                 await self._write_ahead()
                 continue
             with link.writing:
@@ -352,13 +352,16 @@ class DuplexSession:
                     await self._write_to(link)
                 except TimeoutError:
                     await self._give_up(link, f"nothing was taken for {self._send_timeout:g} s")
+                    return
                 except Refused as gap:  # forgotten since the connection asked
                     await self._give_up(link, gap.message)
+                    return
                 except Disconnected:
-                    # Not the end: the reader may wait for room in the outbox.
-                    self._deafen(link)
-                    continue
-            await link.left.wait()
+                    # The reader will hear how it ended; but it may be waiting for the outbox.
+                    self._lose(link)
+                    if not self._session.resumable:
+                        self._tasks.cancel_scope.cancel()
+                        return
 
     async def _write_to(self, link: _Link) -> None:
         if link.greeting is not None:
@@ -370,15 +373,13 @@ class DuplexSession:
             for told in self._stamp(item):
                 await self._tell(link, told)
 
-    def _deafen(self, link: _Link) -> None:
-        if not link.deaf:
-            link.deaf, self._told = True, self._journal.next
-
     async def _write_ahead(self) -> None:
         """Nobody listens: what is made waits in the journal."""
         if self._journal.size_since(self._told) >= self._limits.journal_bytes // 2:
-            await self._linked.wait()
-            return
+            with anyio.move_on_after(self._limits.resume_s):
+                await self._linked.wait()
+                return
+            self._tasks.cancel_scope.cancel()
         for told in self._stamp(await self._outgoing.receive()):
             if isinstance(told, Close):
                 self._tasks.cancel_scope.cancel()

@@ -31,6 +31,7 @@ from anyio.abc import TaskGroup
 
 from omni_speak.runtime.errors import NothingToSay, TextTooLong
 from omni_speak.runtime.request import (
+    MAX_LEAD_MS,
     MAX_SEED,
     EngineInfo,
     Frame,
@@ -347,6 +348,8 @@ def speak_text(
 ) -> TextStream:
     """Speak all of `text`; `max_frames` bounds each of its requests.
 
+    Whoever asked may hear it as it comes or keep it: it has deadlines, and its lead no bound.
+
     Raises InvalidRequest (UnknownVoice, TextTooLong) at once; iteration raises NothingToSay if no
     segment holds anything speakable, and what the engine raises.
     """
@@ -364,6 +367,7 @@ def speak_text(
             seed=seed,
             temperature=temperature,
             max_frames=max_frames,
+            max_lead_ms=MAX_LEAD_MS,
         ),
     )
     segmenter = new_segmenter(engine.info)

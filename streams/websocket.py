@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
 import anyio
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from omni_speak.runtime.errors import SpeechError
+from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.dialect import Dialect
-from omni_speak.streams.dialects.openai_speech import error_response
+from omni_speak.streams.errors import TellError
+from omni_speak.streams.messages import POLICY_VIOLATION
 from omni_speak.streams.service import service_of
 from omni_speak.streams.session import Disconnected, DuplexSession
 
-POLICY_VIOLATION = 1008
+MAX_REASON_BYTES = 123
+"""A closing frame holds no more."""
 
 
 class WebSocketSocket:
@@ -52,39 +58,53 @@ class WebSocketSocket:
         self._used = anyio.current_time()
 
     async def close(self, code: int, reason: str) -> None:
-        await self._websocket.close(code, reason)
+        cut = reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
+        await self._websocket.close(code, cut)
 
 
-async def converse(
-    websocket: WebSocket,
-    dialect: Dialect,
-    *,
-    name: str,
-    subprotocol: str | None = None,
-    idle_s: float | None = None,
-) -> None:
-    """One session in `dialect`, counted as `name`, over a websocket not accepted yet."""
-    service = service_of(websocket)
-    try:
-        engine = service.ready_engine()
-    except SpeechError as error:
-        await websocket.send_denial_response(error_response(error))
-        return
-    await websocket.accept(subprotocol=subprotocol)
-    session = DuplexSession(
-        WebSocketSocket(websocket, idle_s),
-        engine,
-        dialect,
-        service.limits,
-        service.drain,
-        sessions=service.sessions,
-        send_timeout=service.send_timeout,
-        on_frame=service.metrics.frames.labels(name).inc,
-    )
-    outcome = "bug"
-    with service.metrics.active.labels(name).track_inprogress():
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a websocket is for: a session in `dialect`. See `WebSocketSocket` for `idle_s`."""
+
+    dialect: Dialect
+    subprotocol: str | None = None
+    idle_s: float | None = None
+
+
+Begin = Callable[[WebSocket, EngineInfo], Conversation]
+
+
+def conversation(
+    begin: Begin, tell_error: TellError, *, name: str
+) -> Callable[[WebSocket], Awaitable[None]]:
+    """What answers a websocket with the conversation that `begin` finds in its request, counted as
+    `name`. A SpeechError that `begin` raises is told by `tell_error` in place of the handshake."""
+
+    async def answer(websocket: WebSocket) -> None:
+        service = service_of(websocket)
         try:
-            await session.run()
-            outcome = "closed"
-        finally:
-            service.metrics.requests.labels(name, outcome).inc()
+            engine = service.ready_engine()
+            begun = begin(websocket, engine.info)
+        except SpeechError as error:
+            await websocket.send_denial_response(tell_error(error))
+            return
+        await websocket.accept(subprotocol=begun.subprotocol)
+        session = DuplexSession(
+            WebSocketSocket(websocket, begun.idle_s),
+            engine,
+            begun.dialect,
+            service.limits,
+            service.drain,
+            sessions=service.sessions,
+            send_timeout=service.send_timeout,
+            on_frame=service.metrics.frames.labels(name).inc,
+        )
+        outcome = "bug"
+        with service.metrics.active.labels(name).track_inprogress():
+            try:
+                await session.run()
+                outcome = "closed"
+            finally:
+                service.metrics.requests.labels(name, outcome).inc()
+
+    return answer

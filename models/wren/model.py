@@ -17,6 +17,7 @@ from omni_speak.models.base import Prompt, Sampling, TextSegment
 from omni_speak.models.wren.codec import Codec
 from omni_speak.models.wren.config import PHONEMES, WrenConfig
 from omni_speak.models.wren.text.front_end import FrontEnd, Utterance
+from omni_speak.models.wren.text.lexicon import read_lexicon
 from omni_speak.runtime.errors import ModelNotFound, TextTooLong
 from omni_speak.runtime.request import EngineInfo, SpeechRequest
 
@@ -76,6 +77,10 @@ class WrenFront:
             open_text=True,
             languages=("English", "en"),
         )
+
+    def use_lexicon(self, path: Path) -> None:
+        """See `text.lexicon` for the format. Raises `InvalidRequest` naming the line."""
+        self.front_end.lexicon = read_lexicon(path)
 
     def prepare(self, request: SpeechRequest) -> Prompt:
         """Raises `NothingToSay`, `TextTooLong`."""

@@ -2,8 +2,9 @@
 HTTP calls.
 
 A connection speaks one output format, that of its first message. Transcripts are joined as they
-come. Of the generation settings `speed` is honoured; what tunes a model of theirs is taken without
-effect, and so is the name of theirs as `model_id`.
+come; with a space where `max_buffer_delay_ms` is 0, for then each is a phrase of its own. Of the
+generation settings `speed` is honoured; what tunes a model of theirs is taken without effect, and
+so is the name of theirs as `model_id`.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from omni_speak.runtime.errors import SpeechError
+from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.audio import WavEncoding
 from omni_speak.streams.dialect import Reply
-from omni_speak.streams.dialects.text import Foreign, parse
+from omni_speak.streams.dialects.text import Foreign, Transcript, parse, separated
+from omni_speak.streams.errors import error_json, status_of, status_of_event
 from omni_speak.streams.http_speech import (
     Plain,
     Speech,
     Wav,
     endpoint,
-    error_json,
     read_body,
     server_sent,
-    status_of,
 )
 from omni_speak.streams.messages import (
     Cancel,
@@ -55,7 +56,7 @@ from omni_speak.streams.messages import (
     Word,
 )
 from omni_speak.streams.speaking import Engine, SpokenResult, speak_text
-from omni_speak.streams.websocket import converse
+from omni_speak.streams.websocket import Conversation, conversation
 from omni_speak.streams.wire import WireFrame
 
 _Json = dict[str, Any]
@@ -155,7 +156,8 @@ class _Context:
     """`flushes`: up to which character the words are to come before each is done."""
 
     timestamps: bool
-    text: str = ""
+    transcript: Transcript = field(default_factory=Transcript)
+    opened: bool = False
     heard: int = 0
     flushes: list[int] = field(default_factory=list)
     flush_id: int = 1
@@ -179,11 +181,14 @@ class CartesiaDialect:
             return [Cancel(context=name)] if name in self._contexts else []
         answer: list[ClientMessage | Reply] = self._begin(message)
         context = self._contexts[name]
-        if message.transcript and (context.text or message.transcript.strip()):
-            context.text += message.transcript
-            answer.append(TextAppend(context=name, text=message.transcript))
+        text = message.transcript
+        if message.max_buffer_delay_ms == 0:
+            text = separated(context.transcript.text, text)
+        if text and (context.transcript.text or text.strip()):
+            context.transcript.append(text)
+            answer.append(TextAppend(context=name, text=text))
         if message.flush:
-            context.flushes.append(len(re.sub(r"\W+\Z", "", context.text)))
+            context.flushes.append(len(re.sub(r"\W+\Z", "", context.transcript.text)))
             answer.append(TextFlush(context=name))
         if not message.continue_:
             answer.append(TextEnd(context=name))
@@ -216,11 +221,13 @@ class CartesiaDialect:
         match event:
             case ContextOpened():
                 self._names[event.handle] = event.context
+                self._contexts[event.context].opened = True
             case Marks():
                 context = self._contexts[event.context]
                 context.heard = event.words[-1].end_char
                 if context.timestamps:
-                    return [json.dumps(_timestamps(event.context, event.words))]
+                    tokens = context.transcript.tokens(event.words)
+                    return [json.dumps(_timestamps(event.context, tokens))] if tokens else []
             case WireFrame():
                 return self._chunk(self._names[event.context], bytes(event.payload))
             case ContextFlushed() if event.segments == 0:
@@ -245,18 +252,21 @@ class CartesiaDialect:
 
     def _done(self, event: ContextDone) -> list[str | bytes | Close]:
         context = self._contexts.pop(event.context)
-        told: list[str | bytes | Close] = [
-            _flush_done(event.context, context) for _ in context.flushes
-        ]
+        if event.reason == "error":  # which ended it for the client
+            return []
+        told: list[str | bytes | Close] = []
+        if context.timestamps and (rest := context.transcript.rest_token()):
+            told.append(json.dumps(_timestamps(event.context, rest)))
+        told += [_flush_done(event.context, context) for _ in context.flushes]
         return [*told, json.dumps(_done(event.context))]
 
     def _error(self, event: ErrorEvent) -> list[str | bytes | Close]:
         if event.code == "unknown_context":  # why it was not opened, or ended, was told
             return []
         name = event.context
-        if name in self._contexts and name not in self._names.values():
-            del self._contexts[name]  # it was never opened
-        return [json.dumps(_error(event.code, event.message, 500 if event.fatal else 400, name))]
+        if name in self._contexts and not self._contexts[name].opened:
+            del self._contexts[name]
+        return [json.dumps(_error(event.code, event.message, status_of_event(event), name))]
 
 
 def _told(kind: str, context: str | None, *, done: bool = False, status: int = 206) -> _Json:
@@ -296,10 +306,6 @@ def _flush_done(name: str, context: _Context) -> str:
     return json.dumps(told)
 
 
-async def websocket(websocket: WebSocket) -> None:
-    await converse(websocket, CartesiaDialect(), name="cartesia")
-
-
 # -- plain HTTP --------------------------------------------------------------------------------
 
 
@@ -310,18 +316,19 @@ class _Events:
 
     def __init__(self, body: EventsBody) -> None:
         self._context = body.context_id
-        self._timestamps = bool(body.add_timestamps)
+        self._transcript = Transcript(body.transcript) if body.add_timestamps else None
 
     def block(self, audio: bytes, words: Sequence[Word]) -> bytes:
-        told = b""
-        if words and self._timestamps:
-            told += _event(_timestamps(self._context, words))
-        if audio:
-            told += _event(_chunk(self._context, audio))
-        return told
+        tokens = self._transcript.tokens(words) if self._transcript is not None else []
+        return self._told(tokens, audio)
 
     def end(self, audio: bytes, result: SpokenResult) -> bytes:
-        return self.block(audio, ()) + _event(_done(self._context))
+        rest = self._transcript.rest_token() if self._transcript is not None else []
+        return self._told(rest, audio) + _event(_done(self._context))
+
+    def _told(self, tokens: Sequence[Word], audio: bytes) -> bytes:
+        told = _event(_timestamps(self._context, tokens)) if tokens else b""
+        return told + _event(_chunk(self._context, audio)) if audio else told
 
 
 def _event(message: _Json) -> bytes:
@@ -343,18 +350,31 @@ async def _ask_bytes(request: Request, engine: Engine) -> Speech:
 async def _ask_events(request: Request, engine: Engine) -> Speech:
     body = await read_body(request, EventsBody)
     stream = speak_text(engine, body.transcript, voice=body.voice_id, speed=body.rate)
-    format = _FORMATS[body.output_format.encoding]
-    return Speech(body.transcript, stream, format, body.output_format.sample_rate, _Events(body))
+    format, rate = _FORMATS[body.output_format.encoding], body.output_format.sample_rate
+
+    def broken(error: SpeechError) -> bytes:
+        return _event(_problem(error, body.context_id))
+
+    return Speech(body.transcript, stream, format, rate, _Events(body), broken=broken)
 
 
-def _error_response(error: SpeechError) -> Response:
-    return error_json(error, _error(error.code, error.message, status_of(error), None))
+def _problem(error: SpeechError, context: str | None) -> _Json:
+    return _error(error.code, error.message, status_of(error), context)
+
+
+def error_response(error: SpeechError) -> Response:
+    """An error in Cartesia's shape."""
+    return error_json(error, _problem(error, None))
+
+
+def _begin(websocket: WebSocket, info: EngineInfo) -> Conversation:
+    return Conversation(CartesiaDialect())
 
 
 ROUTES: list[BaseRoute] = [
-    WebSocketRoute("/tts/websocket", websocket),
+    WebSocketRoute("/tts/websocket", conversation(_begin, error_response, name="cartesia")),
     *(
-        Route(path, endpoint(ask, _error_response, name="cartesia"), methods=["POST"])
+        Route(path, endpoint(ask, error_response, name="cartesia"), methods=["POST"])
         for path, ask in (("/tts/bytes", _ask_bytes), ("/tts/sse", _ask_events))
     ),
 ]

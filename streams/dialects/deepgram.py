@@ -8,7 +8,7 @@ spoken up to `Flush`; `Flushed` follows the last of its audio.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -20,14 +20,17 @@ from starlette.websockets import WebSocket
 from omni_speak.runtime.errors import InvalidRequest, SpeechError
 from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.audio import WavEncoding
-from omni_speak.streams.dialect import Dialect, Reply
+from omni_speak.streams.dialect import Reply
 from omni_speak.streams.dialects.deepgram_v2 import DeepgramV2Dialect
 from omni_speak.streams.dialects.text import Foreign, parse, separated
 from omni_speak.streams.dialects.turns import Ended, Heard, Turns
 from omni_speak.streams.encoder import OPUS_RATES, ContainerFormat
-from omni_speak.streams.http_speech import Plain, Speech, Wav, endpoint, error_json, read_body
+from omni_speak.streams.errors import close_code_of, error_json
+from omni_speak.streams.http_speech import Plain, Speech, Wav, endpoint, read_body
 from omni_speak.streams.messages import (
+    POLICY_VIOLATION,
     SAMPLE_RATES,
+    TRY_AGAIN_LATER,
     ClientMessage,
     Close,
     ContextDone,
@@ -39,9 +42,8 @@ from omni_speak.streams.messages import (
     SessionOpen,
     SessionOpened,
 )
-from omni_speak.streams.service import service_of
 from omni_speak.streams.speaking import Engine, speak_text
-from omni_speak.streams.websocket import POLICY_VIOLATION, converse
+from omni_speak.streams.websocket import Conversation, conversation
 from omni_speak.streams.wire import WireFrame
 
 _RAW: dict[str, WavEncoding] = {"linear16": "pcm_s16le", "mulaw": "mulaw", "alaw": "alaw"}
@@ -115,8 +117,14 @@ class DeepgramDialect:
             case ContextDone():
                 return self._told(self._turns.done(event.context))
             case ErrorEvent() if event.code != "unknown_context":  # whose end was told already
-                return [_problem(event), *self._told(self._turns.refused(event.context))]
+                return self._error(event)
         return []
+
+    def _error(self, event: ErrorEvent) -> list[str | bytes | Close]:
+        told = [_problem(event), *self._told(self._turns.refused(event.context))]
+        if close_code_of(event) == TRY_AGAIN_LATER:  # or its client waits for audio of the turn
+            told.append(Close(TRY_AGAIN_LATER, event.message))
+        return told
 
     def _told(self, heard: Sequence[Heard]) -> list[str | bytes | Close]:
         told: list[str | bytes | Close] = []
@@ -155,7 +163,7 @@ def _metadata(event: SessionOpened) -> str:
 
 def _problem(event: ErrorEvent) -> str:
     message: dict[str, Any] = {
-        "type": "Error" if event.fatal else "Warning",
+        "type": "Warning" if close_code_of(event) == POLICY_VIOLATION else "Error",
         "code": event.code.upper(),
         "description": event.message,
         "warn_code": event.code.upper(),
@@ -216,37 +224,29 @@ def _speed(query: Mapping[str, str], info: EngineInfo) -> float:
 # -- endpoints ---------------------------------------------------------------------------------
 
 
-def _error_response(error: SpeechError) -> Response:
+def error_response(error: SpeechError) -> Response:
+    """An error in Deepgram's shape."""
     return error_json(error, {"err_code": error.code.upper(), "err_msg": error.message})
 
 
-async def _speak(
-    websocket: WebSocket, dialect: Callable[[SessionOpen, float, EngineInfo], Dialect]
-) -> None:
-    try:
-        info = service_of(websocket).ready_engine().info
-        query = Query.of(websocket.query_params, info, list(_RAW))
-    except SpeechError as error:
-        await websocket.send_denial_response(_error_response(error))
-        return
+def _session(websocket: WebSocket, info: EngineInfo) -> tuple[SessionOpen, float]:
+    """And how fast to speak."""
+    query = Query.of(websocket.query_params, info, list(_RAW))
     session = SessionOpen(
         voice=query.voice,
         format=_RAW[query.encoding],
         sample_rate=cast(SampleRate, query.rate),
         resumable=False,
     )
-    await converse(websocket, dialect(session, query.speed, info), name="deepgram")
+    return session, query.speed
 
 
-async def speak_v1(websocket: WebSocket) -> None:
-    await _speak(websocket, lambda session, speed, info: DeepgramDialect(session, speed))
+def _begin_v1(websocket: WebSocket, info: EngineInfo) -> Conversation:
+    return Conversation(DeepgramDialect(*_session(websocket, info)))
 
 
-async def speak_v2(websocket: WebSocket) -> None:
-    await _speak(
-        websocket,
-        lambda session, speed, info: DeepgramV2Dialect(session, speed, info.speed_range),
-    )
+def _begin_v2(websocket: WebSocket, info: EngineInfo) -> Conversation:
+    return Conversation(DeepgramV2Dialect(*_session(websocket, info), info.speed_range))
 
 
 class Body(Foreign):
@@ -280,11 +280,11 @@ def _container(query: Mapping[str, str], encoding: str) -> str:
     return container
 
 
-_answer = endpoint(_ask, _error_response, name="deepgram")
+_answer = endpoint(_ask, error_response, name="deepgram")
 
 ROUTES: list[BaseRoute] = [
-    WebSocketRoute("/v1/speak", speak_v1),
-    WebSocketRoute("/v2/speak", speak_v2),
+    WebSocketRoute("/v1/speak", conversation(_begin_v1, error_response, name="deepgram")),
+    WebSocketRoute("/v2/speak", conversation(_begin_v2, error_response, name="deepgram")),
     Route("/v1/speak", _answer, methods=["POST"]),
     Route("/v2/speak", _answer, methods=["POST"]),
 ]

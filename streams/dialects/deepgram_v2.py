@@ -20,7 +20,10 @@ from pydantic import Field
 from omni_speak.streams.dialect import Reply
 from omni_speak.streams.dialects.text import Foreign, parse
 from omni_speak.streams.dialects.turns import Ended, Heard, Started, Turn, Turns
+from omni_speak.streams.errors import close_code_of
 from omni_speak.streams.messages import (
+    POLICY_VIOLATION,
+    TRY_AGAIN_LATER,
     ClientMessage,
     Close,
     ContextDone,
@@ -34,7 +37,6 @@ from omni_speak.streams.messages import (
     SessionOpen,
     SessionOpened,
 )
-from omni_speak.streams.websocket import POLICY_VIOLATION
 from omni_speak.streams.wire import WireFrame
 
 _SAMPLE_BYTES = {"pcm_s16le": 2, "mulaw": 1, "alaw": 1}
@@ -235,10 +237,14 @@ class DeepgramV2Dialect:
             if interruption is not None and interruption.turn.name == name:  # it was never opened
                 return self._interrupted("", interruption.turn.text)
             return []  # why it ended was told
+        code = close_code_of(event)
         problem = _warning(event.code.upper(), event.message)
-        if event.fatal:
+        if code != POLICY_VIOLATION:
             problem = _message("Error", code="NET-0000", description=event.message)
-        return [problem, *self._told(self._turns.refused(name))]
+        told = [problem, *self._told(self._turns.refused(name))]
+        if code == TRY_AGAIN_LATER:  # or its client waits for audio of the turn
+            told.append(Close(code, event.message))
+        return told
 
     def _speech_id(self, turn: Turn) -> str:
         number = int(turn.name.removeprefix("turn-"))

@@ -21,10 +21,12 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from omni_speak.runtime.errors import InvalidRequest, SpeechError
+from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.dialect import Reply
 from omni_speak.streams.dialects.text import Char, Foreign, Transcript, parse, separated
 from omni_speak.streams.encoder import OPUS_RATES, EncodedFormat, Encoder
-from omni_speak.streams.http_speech import Plain, Speech, endpoint, error_json, read_body
+from omni_speak.streams.errors import close_code_of, error_json
+from omni_speak.streams.http_speech import Plain, Speech, endpoint, read_body
 from omni_speak.streams.messages import (
     SAMPLE_RATES,
     AudioFormat,
@@ -47,7 +49,7 @@ from omni_speak.streams.messages import (
     Word,
 )
 from omni_speak.streams.speaking import Engine, SpokenResult, speak_text
-from omni_speak.streams.websocket import POLICY_VIOLATION, converse
+from omni_speak.streams.websocket import Conversation, conversation
 from omni_speak.streams.wire import WireFrame
 
 _ENCODINGS: dict[str, EncodedFormat] = {
@@ -132,6 +134,7 @@ class OutputFormat:
 @dataclass(slots=True)
 class _Context:
     transcript: Transcript = field(default_factory=Transcript)
+    opened: bool = False
     ended: bool = False
     encoder: Encoder | None = None
     alignment: list[Char] = field(default_factory=list)
@@ -206,6 +209,7 @@ class ElevenLabsDialect:
                 self._rate = event.sample_rate
             case ContextOpened():
                 self._names[event.handle] = event.context
+                self._contexts[event.context].opened = True
                 if self._format.in_container:
                     self._contexts[event.context].encoder = Encoder(
                         self._format.encoding, self._rate, self._format.rate
@@ -263,31 +267,26 @@ class ElevenLabsDialect:
         if event.code == "unknown_context":  # why it was not opened, or ended, was told
             return []
         message: dict[str, Any] = {"contextId": event.context} if self._multi else {}
-        message |= {"error": event.code, "message": event.message, "code": POLICY_VIOLATION}
+        code = close_code_of(event)
+        message |= {"error": event.code, "message": event.message, "code": code}
         told: list[str | bytes | Close] = [json.dumps(message)]
         name = event.context
-        if name is not None and name in self._contexts and name not in self._names.values():
-            del self._contexts[name]  # it was never opened
+        if name in self._contexts and not self._contexts[name].opened:
+            del self._contexts[name]
         if self._rate == 0 or not self._multi:
-            told.append(Close(POLICY_VIOLATION, event.message[:120]))
+            told.append(Close(code, event.message))
         return told
 
 
-async def _speak(websocket: WebSocket, *, multi: bool) -> None:
+def _begin(websocket: WebSocket, info: EngineInfo, *, multi: bool) -> Conversation:
     query = websocket.query_params
-    try:
-        format = OutputFormat.named(query.get("output_format", DEFAULT_FORMAT))
-        idle_s = _seconds(query.get("inactivity_timeout", "20"))
-    except InvalidRequest as error:
-        await websocket.send_denial_response(_error_response(error))
-        return
     dialect = ElevenLabsDialect(
         websocket.path_params["voice"],
-        format,
+        OutputFormat.named(query.get("output_format", DEFAULT_FORMAT)),
         multi=multi,
         sync_alignment=query.get("sync_alignment") == "true",
     )
-    await converse(websocket, dialect, name="elevenlabs", idle_s=idle_s)
+    return Conversation(dialect, idle_s=_seconds(query.get("inactivity_timeout", "20")))
 
 
 def _speed(settings: VoiceSettings | None) -> float:
@@ -302,14 +301,6 @@ def _seconds(text: str) -> int:
     return int(text)
 
 
-async def multi_stream_input(websocket: WebSocket) -> None:
-    await _speak(websocket, multi=True)
-
-
-async def stream_input(websocket: WebSocket) -> None:
-    await _speak(websocket, multi=False)
-
-
 # -- plain HTTP --------------------------------------------------------------------------------
 
 
@@ -319,8 +310,7 @@ class _Timed:
 
     def __init__(self, text: str, *, whole: bool) -> None:
         self.media_type = "application/json"
-        self._transcript = Transcript()
-        self._transcript.append(text)
+        self._transcript = Transcript(text)
         self._whole = whole
         self._audio = b""
         self._chars: list[Char] = []
@@ -368,20 +358,26 @@ async def _ask(request: Request, engine: Engine, *, timed: bool, whole: bool) ->
     return Speech(body.text, stream, encoding, rate, shape, whole)
 
 
-def _error_response(error: SpeechError) -> Response:
+def error_response(error: SpeechError) -> Response:
+    """An error in ElevenLabs' shape."""
     told = {"status": error.code, "message": error.message, "param": error.param}
     return error_json(error, {"detail": told})
 
 
 def _post(path: str, *, timed: bool = False, whole: bool = False) -> Route:
     ask = partial(_ask, timed=timed, whole=whole)
-    answer = endpoint(ask, _error_response, name="elevenlabs")
+    answer = endpoint(ask, error_response, name="elevenlabs")
     return Route(f"/v1/text-to-speech/{{voice}}{path}", answer, methods=["POST"])
 
 
+def _websocket(path: str, *, multi: bool) -> WebSocketRoute:
+    answer = conversation(partial(_begin, multi=multi), error_response, name="elevenlabs")
+    return WebSocketRoute(f"/v1/text-to-speech/{{voice}}{path}", answer)
+
+
 ROUTES: list[BaseRoute] = [
-    WebSocketRoute("/v1/text-to-speech/{voice}/multi-stream-input", multi_stream_input),
-    WebSocketRoute("/v1/text-to-speech/{voice}/stream-input", stream_input),
+    _websocket("/multi-stream-input", multi=True),
+    _websocket("/stream-input", multi=False),
     _post(""),
     _post("/stream"),
     _post("/with-timestamps", timed=True, whole=True),

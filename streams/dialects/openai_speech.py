@@ -18,16 +18,15 @@ from starlette.routing import Route
 from omni_speak.runtime.errors import InvalidRequest, ModelNotFound, SpeechError
 from omni_speak.runtime.request import MAX_SEED, EngineInfo
 from omni_speak.streams.encoder import OPUS_RATES, EncodedFormat
+from omni_speak.streams.errors import error_json, status_of
 from omni_speak.streams.http_speech import (
     Plain,
     Shape,
     Speech,
     WholeWav,
     endpoint,
-    error_json,
     read_body,
     server_sent,
-    status_of,
 )
 from omni_speak.streams.messages import SampleRate, Word
 from omni_speak.streams.service import service_of
@@ -104,7 +103,8 @@ async def _ask(request: Request, engine: Engine) -> Speech:
     shape: Shape = Plain(format, rate)
     if body.events:
         shape = _Events(body.input)
-    elif format == "wav" and body.whole:
+        return Speech(body.input, stream, format, rate, shape, broken=_broken)
+    if format == "wav" and body.whole:
         format, shape = "pcm_s16le", WholeWav(rate)
     if body.word_timestamps:
         shape = _WithWords(shape, headers)
@@ -176,6 +176,11 @@ class _Events:
         return self.block(audio, ()) + done
 
 
+def _broken(error: SpeechError) -> bytes:
+    """vLLM-Omni's event; OpenAI's have none for it, and end without the one that is last."""
+    return server_sent({"type": "speech.audio.error", **_body(error)})
+
+
 class _WithWords:
     """Another shape, and the times of the words in a header; see `Shape`."""
 
@@ -233,9 +238,13 @@ async def voices(request: Request) -> Response:
 
 def error_response(error: SpeechError) -> Response:
     """An error in OpenAI's shape."""
+    return error_json(error, _body(error))
+
+
+def _body(error: SpeechError) -> dict[str, Any]:
     # Ours says text, OpenAI's field is called input.
     param = "input" if error.param == "text" else error.param
-    return error_json(error, _told(status_of(error), error.message, param, error.code))
+    return _told(status_of(error), error.message, param, error.code)
 
 
 def openai_error(status: int, message: str, param: str | None, code: str | None) -> Response:

@@ -3,7 +3,7 @@ are heard."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -41,7 +41,7 @@ def parse(kind: type[M], data: str | bytes) -> M:
 
 def separated(text: str, piece: str) -> str:
     """What comes after `text`, with a space before it where they have none."""
-    parted = not text or text[-1].isspace() or piece[:1].isspace()
+    parted = not text or not piece or text[-1].isspace() or piece[:1].isspace()
     return piece if parted else " " + piece
 
 
@@ -55,13 +55,12 @@ class Char:
 class Transcript:
     """The text of one context, and how far it was heard.
 
-    `chars` gives every character of the
-    text once, up to and with the word and what is attached to it, its times without a gap: what
-    lies between words takes the time between them.
+    `chars` and `tokens` give all of the text once, up to and with the word and what is attached to
+    it. The times of `chars` have no gaps: what lies between words takes the time between them.
     """
 
-    def __init__(self) -> None:
-        self.text = ""
+    def __init__(self, text: str = "") -> None:
+        self.text = text
         self._told = 0
         self._at_ms = 0.0
 
@@ -70,22 +69,44 @@ class Transcript:
 
     def chars(self, words: Iterable[Word]) -> list[Char]:
         chars: list[Char] = []
-        for word in words:
-            end = word.end_char
-            while end < len(self.text) and not self.text[end].isspace():
-                end += 1
-            if end <= self._told:
-                continue
-            start = max(word.start_char, self._told)
-            chars += self._spread(self.text[self._told : start], max(word.start_ms, self._at_ms))
+        for word, told, end in self._advance(words):
+            start = max(word.start_char, told)
+            chars += self._spread(self.text[told:start], max(word.start_ms, self._at_ms))
             chars += self._spread(self.text[start:end], max(word.end_ms, self._at_ms))
-            self._told = end
         return chars
+
+    def tokens(self, words: Iterable[Word]) -> list[Word]:
+        """The words, each with what lies before it and is attached to it."""
+        tokens: list[Word] = []
+        for word, told, end in self._advance(words):
+            self._at_ms = word.end_ms
+            tokens.append(_lengthened(word, self.text, told, end))
+        return tokens
 
     def rest(self) -> list[Char]:
         """What no word was told of: the end of the text, if it is not only space."""
+        return self._spread(self._remaining(), self._at_ms)
+
+    def rest_token(self) -> list[Word]:
+        """The same, as one token, if any."""
+        start, rest = self._told, self._remaining()
+        if not rest:
+            return []
+        at = self._at_ms
+        word = Word(text="", start_char=start, end_char=start, start_ms=at, end_ms=at)
+        return [_lengthened(word, self.text, start, start + len(rest))]
+
+    def _advance(self, words: Iterable[Word]) -> Iterator[tuple[Word, int, int]]:
+        """Each word that tells something new, where its news begin and where they end."""
+        for word in words:
+            end = token_end(self.text, word.end_char)
+            if end > self._told:
+                told, self._told = self._told, end
+                yield word, told, end
+
+    def _remaining(self) -> str:
         rest, self._told = self.text[self._told :].rstrip(), len(self.text)
-        return self._spread(rest, self._at_ms)
+        return rest
 
     def _spread(self, text: str, until_ms: float) -> list[Char]:
         if not text:
@@ -97,3 +118,17 @@ class Transcript:
         ]
         self._at_ms = until_ms
         return chars
+
+
+def token_end(text: str, at: int) -> int:
+    while at < len(text) and not text[at].isspace():
+        at += 1
+    return at
+
+
+def _lengthened(word: Word, text: str, start: int, end: int) -> Word:
+    piece = text[start:end]
+    start += len(piece) - len(piece.lstrip())
+    return word.model_copy(
+        update={"text": piece.strip(), "start_char": start, "end_char": start + len(piece.strip())}
+    )

@@ -23,9 +23,11 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
 from omni_speak.runtime.errors import InvalidRequest
+from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.dialect import Reply
 from omni_speak.streams.dialects.openai_speech import error_response
-from omni_speak.streams.dialects.text import Foreign, parse
+from omni_speak.streams.dialects.text import Foreign, parse, token_end
+from omni_speak.streams.errors import status_of_event
 from omni_speak.streams.messages import (
     AnyEvent,
     AudioFormat,
@@ -53,8 +55,7 @@ from omni_speak.streams.messages import (
     TextFlush,
     Word,
 )
-from omni_speak.streams.service import service_of
-from omni_speak.streams.websocket import converse
+from omni_speak.streams.websocket import Conversation, conversation
 from omni_speak.streams.wire import WireFrame
 
 _FORMATS: dict[str, AudioFormat] = {
@@ -360,7 +361,7 @@ class RealtimeDialect:
         name = event.context
         if self._speaking is not None and self._speaking.name == name not in self._names.values():
             self._speaking = None  # it was never opened
-        kind = "server_error" if event.fatal else "invalid_request_error"
+        kind = "server_error" if status_of_event(event) >= 500 else "invalid_request_error"
         code = _CODES.get(event.code, event.code)
         error = {"type": kind, "code": code, "message": event.message, "param": event.param}
         return {"type": "error", "error": error}
@@ -389,25 +390,14 @@ def spoken(text: str, words: Sequence[Word]) -> str:
     of words that follow each other follow each other."""
     before = re.search(r"\W*\Z", text[: words[0].start_char])
     assert before is not None  # it may be empty
-    start = _token_end(text, before.start()) if before.start() else 0
-    return text[start : _token_end(text, words[-1].end_char)]
+    start = token_end(text, before.start()) if before.start() else 0
+    return text[start : token_end(text, words[-1].end_char)]
 
 
-def _token_end(text: str, at: int) -> int:
-    while at < len(text) and not text[at].isspace():
-        at += 1
-    return at
-
-
-async def realtime(websocket: WebSocket) -> None:
+def _begin(websocket: WebSocket, info: EngineInfo) -> Conversation:
     if websocket.query_params.get("duplex") != "1":
-        error = InvalidRequest("only duplex=1 is answered here", param="duplex")
-        await websocket.send_denial_response(error_response(error))
-        return
-    engine = service_of(websocket).engine
-    # Without an engine, converse says why it is not there.
-    dialect = RealtimeDialect("" if engine is None else engine.info.model)
-    await converse(websocket, dialect, name="vllm-omni")
+        raise InvalidRequest("only duplex=1 is answered here", param="duplex")
+    return Conversation(RealtimeDialect(info.model))
 
 
-ROUTES = [WebSocketRoute("/v1/realtime", realtime)]
+ROUTES = [WebSocketRoute("/v1/realtime", conversation(_begin, error_response, name="vllm-omni"))]

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
-from omni_speak.runtime.errors import ModelNotFound, SpeechError
+from omni_speak.runtime.errors import ModelNotFound
 from omni_speak.runtime.request import MAX_SEED, EngineInfo
 from omni_speak.streams.audio import wav_header
 from omni_speak.streams.dialect import Reply
@@ -34,6 +34,7 @@ from omni_speak.streams.dialects.text import Foreign, parse
 from omni_speak.streams.encoder import Encoder
 from omni_speak.streams.messages import (
     DEFAULT_LEAD_MS,
+    POLICY_VIOLATION,
     Cancel,
     ClientMessage,
     Close,
@@ -51,8 +52,7 @@ from omni_speak.streams.messages import (
     TextEnd,
     Word,
 )
-from omni_speak.streams.service import service_of
-from omni_speak.streams.websocket import POLICY_VIOLATION, converse
+from omni_speak.streams.websocket import Conversation, conversation
 from omni_speak.streams.wire import WireFrame
 
 MAX_WAITING_BYTES = 4 * 1024 * 1024
@@ -366,13 +366,12 @@ def _session_done(utterance: _Utterance, *, sentences: int) -> str:
     )
 
 
-async def stream(websocket: WebSocket) -> None:
-    try:
-        info = service_of(websocket).ready_engine().info
-    except SpeechError as error:
-        await websocket.send_denial_response(error_response(error))
-        return
-    await converse(websocket, SpeechStreamDialect(info), name="vllm-omni")
+def _begin(websocket: WebSocket, info: EngineInfo) -> Conversation:
+    return Conversation(SpeechStreamDialect(info))
 
 
-ROUTES = [WebSocketRoute("/v1/audio/speech/stream", stream)]
+ROUTES = [
+    WebSocketRoute(
+        "/v1/audio/speech/stream", conversation(_begin, error_response, name="vllm-omni")
+    )
+]

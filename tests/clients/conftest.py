@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import pytest
@@ -18,8 +18,12 @@ ROOT = Path(__file__).parents[2]
 CLIENTS = Path(__file__).parent
 
 
+class Served(Protocol):
+    url: str
+
+
 async def run_client(
-    environment: str, script: str, server: Running, *arguments: str, **variables: str
+    environment: str, script: str, server: Served, *arguments: str, **variables: str
 ) -> dict[str, Any]:
     """What tests/clients/scripts/`script` printed, run with `variables` in its
     environment; its failure is the test's."""

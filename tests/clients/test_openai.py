@@ -23,7 +23,9 @@ async def test_the_sdk_hears_every_format_and_both_streams(server: Running) -> N
     )
     sha = hashlib.sha256(pcm).hexdigest()
     assert heard["pcm"]["sha"] == heard["streamed"] == heard["sse"] == sha
-    assert heard["usage"] == {"input_tokens": 22, "output_tokens": 4, "total_tokens": 26}
+    assert heard["stream"] == heard["stream as audio"] == sha
+    usage = {"input_tokens": 22, "output_tokens": 4, "total_tokens": 26}
+    assert heard["sse usage"] == heard["stream usage"] == usage
     heads = {name: bytes.fromhex(heard[name]["head"]) for name in ("wav", "opus", "flac")}
     assert heads == {"wav": b"RIFF", "opus": b"OggS", "flac": b"fLaC"}
     assert heard["mp3"]["head"].startswith("ff") and heard["aac"]["head"].startswith("fff")

@@ -9,7 +9,7 @@ import pytest
 from omni_speak.runtime.request import SpeechRequest
 from omni_speak.streams.audio import WAV_HEADER_BYTES, wav_header
 from tests.clients.conftest import Running, run_client
-from tests.streams.conftest import native_audio
+from tests.streams.conftest import native_audio, serving
 from tests.streams.fake_engine import SAMPLES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.clients]
@@ -28,7 +28,8 @@ async def test_cartesia_hears_a_context_and_its_words(server: Running) -> None:
 
 async def test_cartesia_hears_plain_calls_in_every_container(server: Running) -> None:
     text = "Hello there. Good day."
-    heard = await run_client("sdk", "cartesia_http.py", server)
+    async with serving() as mortal:
+        heard = await run_client("sdk", "cartesia_http.py", mortal)
     for call in ("raw", "sse"):
         asked = SpeechRequest(text=text, voice="Ada", speed=1.5, seed=heard[call]["seed"])
         assert heard[call]["sha"] == hashlib.sha256(await native_audio(server, asked)).hexdigest()
@@ -39,6 +40,8 @@ async def test_cartesia_hears_plain_calls_in_every_container(server: Running) ->
     assert heard["mp3"]["head"].startswith("ff")
     assert heard["voice"] == [404, "unknown_voice"]
     assert heard["text"] == [400, "nothing_to_say"]
+    assert heard["broken"] == ["chunk", "error"]
+    assert heard["why"] == [503, "engine_dead", "c"]
 
 
 async def test_deepgram_hears_the_plain_call_of_both_versions(server: Running) -> None:

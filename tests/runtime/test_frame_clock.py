@@ -23,17 +23,19 @@ from omni_speak.runtime.frame_clock import (
 from omni_speak.runtime.step_times import Spent, StepTime
 
 PERIOD = 0.08
+HOUR = 3600.0
 
 
 def view(name: str, lead: float | None, **fields: object) -> StreamView:
-    return StreamView(name, fields.pop("arrival", 0.0), lead, **fields)  # type: ignore[arg-type]
+    fields = {"arrival": 0.0, "max_lead": HOUR} | fields
+    return StreamView(id=name, lead=lead, **fields)  # type: ignore[arg-type]
 
 
 STEP = StepTime(0.010, 0.0005, 0.0001)
 
 
-def planned(*streams: StreamView, now: float = 0.0, step: StepTime = STEP):
-    return plan(streams, now, step, period=PERIOD)
+def planned(*streams: StreamView, now: float = 0.0, step: StepTime = STEP, places: int = 0):
+    return plan(streams, now, step, period=PERIOD, places=places)
 
 
 def test_least_slack_first_and_newcomers_by_how_long_they_waited() -> None:
@@ -76,6 +78,32 @@ def test_a_stream_ahead_of_its_bound_is_held_until_half_of_it() -> None:
     assert planned(view("a", 1.1, max_lead=2.0, held=True)).ahead == {"a"}
     assert planned(view("a", 0.9, max_lead=2.0, held=True)).rows == ("a",)
     assert planned(view("a", 100.0)).rows == ("a",)  # without a bound never
+
+
+def file(name: str, arrival: float = 0.0, **fields: object) -> StreamView:
+    return view(name, None, arrival=arrival, max_lead=math.inf, **fields)
+
+
+def test_files_come_last_and_in_order_of_arrival() -> None:
+    step = StepTime(0.010, 0.002, 0.0)
+    assert planned(file("b", 2.0), file("a", 1.0), now=3.0, step=step).rows == ("a", "b")
+    files = [file(f"f{i}", float(i)) for i in range(40)]
+    assert len(planned(*files, now=50.0, step=step).rows) == 40
+    calm = [view(f"s{i}", 1.0) for i in range(5)]
+    # Room for 20 more a period, and four steps in one.
+    rows = planned(*files, *calm, now=50.0, step=step, places=25).rows
+    assert rows == (*(s.id for s in calm), *(f.id for f in files[:5]))
+    waiting = planned(file("prompt", prefilling=True), view("new", None, prefilling=True))
+    assert waiting.prefills == ("new", "prompt")
+
+
+def test_files_wait_while_listeners_need_the_machine_but_never_for_ever() -> None:
+    step = StepTime(0.010, 0.002, 0.0)
+    files = [file(f"f{i}") for i in range(40)]
+    tight = [view(f"s{i}", 0.1) for i in range(30)]
+    assert planned(*files, *tight, step=step, places=25).rows == (*(s.id for s in tight), "f0")
+    held = view("held", 5.0, max_lead=2.0)
+    assert len(planned(*files, held, step=step, places=25).rows) == 3
 
 
 def test_a_starved_stream_is_in_no_step_and_hurries_nobody() -> None:
@@ -148,10 +176,22 @@ def test_lead_counts_acks_else_the_wall_clock_else_what_was_taken() -> None:
     assert "stalled" in clock.plan(lambda _: False).ahead  # nobody took them: nothing was heard
 
 
+def test_a_file_has_no_player_and_no_deadlines() -> None:
+    time = Time()
+    clock = FrameClock(PERIOD, time)
+    clock.open("file", arrival=time.now, max_lead=math.inf)
+    for _ in range(10):
+        heard(clock, "file", 1)
+        time.now += 1.0
+    assert clock.underruns == clock.lateness.count == clock.first_audio.count == 0
+    assert clock.gap.longest == clock.opening("file") == 0.0
+    assert clock.slack_at_reader("file") == math.inf
+
+
 def test_a_late_frame_is_an_underrun_once_and_moves_the_player() -> None:
     time = Time()
     clock = FrameClock(PERIOD, time)
-    clock.open("a", arrival=time.now)
+    clock.open("a", arrival=time.now, max_lead=HOUR)
     heard(clock, "a", 2)
     time.now += 0.3
     heard(clock, "a", 1)
@@ -164,7 +204,7 @@ def test_a_late_frame_is_an_underrun_once_and_moves_the_player() -> None:
 def jittery(clock: FrameClock, time: Time, gaps: list[float]) -> None:
     """Twenty streams whose frames come so far apart, for a second or two each."""
     for number in range(20):
-        clock.open(name := f"before {number}", arrival=time.now)
+        clock.open(name := f"before {number}", arrival=time.now, max_lead=HOUR)
         heard(clock, name, 1)
         for gap in gaps * (20 // len(gaps)):
             time.now += gap
@@ -182,7 +222,7 @@ def test_a_player_starts_when_its_second_frame_will_be_in_time(
     time = Time()
     clock = FrameClock(PERIOD, time)
     jittery(clock, time, gaps)
-    clock.open("new", arrival=time.now)
+    clock.open("new", arrival=time.now, max_lead=HOUR)
     clock.sampled("new", 0)
     clock.delivered(["new"])
     assert least - 1e-6 <= clock.opening("new") <= most
@@ -198,7 +238,7 @@ def test_a_first_frame_never_waits_past_the_target() -> None:
     time = Time()
     clock = FrameClock(PERIOD, time)
     jittery(clock, time, [0.25])
-    clock.open("new", arrival=time.now)
+    clock.open("new", arrival=time.now, max_lead=HOUR)
     clock.sampled("new", 0)
     time.now += FIRST_AUDIO_TARGET - 0.01
     clock.delivered(["new"])
@@ -210,7 +250,7 @@ def test_a_first_frame_never_waits_past_the_target() -> None:
 def test_frames_in_no_hurry_say_nothing_about_the_gap() -> None:
     time = Time()
     clock = FrameClock(PERIOD, time)
-    clock.open("held", arrival=time.now)
+    clock.open("held", arrival=time.now, max_lead=HOUR)
     heard(clock, "held", 100)
     before = clock.gap.longest
     for _ in range(50):
@@ -222,7 +262,7 @@ def test_frames_in_no_hurry_say_nothing_about_the_gap() -> None:
 def test_starvation_holds_excuses_and_ends() -> None:
     time = Time()
     clock = FrameClock(PERIOD, time)
-    clock.open("a", arrival=time.now, units=3, starve_timeout=5.0)
+    clock.open("a", arrival=time.now, max_lead=HOUR, units=3, starve_timeout=5.0)
     clock.sampled("a", 2)
     assert clock.plan(lambda _: False).rows == ("a",)
     clock.sampled("a", 1)
@@ -302,7 +342,7 @@ class Simulated:
         while time.now < seconds:
             while waiting and waiting[0][0] <= time.now:
                 at, name, tokens = heapq.heappop(waiting)
-                clock.open(name, arrival=at, max_lead=bound)
+                clock.open(name, arrival=at, max_lead=math.inf if "file" in name else bound)
                 prompt[name] = tokens
             deliver()
             todo = clock.plan(lambda name: prompt[name] > 0)
@@ -355,6 +395,17 @@ def test_held_streams_leave_the_machine_to_a_newcomer() -> None:
     clock, first = machine.run([(0.0, f"s{i}", 1) for i in range(20)] + [(6.0, "new", 1)], 8.0)
     assert clock.underruns == 0
     assert first["new"] - 6.0 < 0.08
+
+
+def test_listeners_stay_in_time_beside_more_files_than_the_machine_can_keep_up_with() -> None:
+    """A step of all 50 would take 110 ms; of the 25 listeners 60."""
+    machine = Simulated(fixed=0.010, row=0.002, token=0.0002, decode=0.010)
+    files = [(0.0, f"file{i}", 1) for i in range(25)]
+    listeners = [(1.0 + 0.1 * i, f"s{i}", 1) for i in range(25)]
+    clock, first = machine.run(files + listeners, 20.0)
+    assert clock.underruns == 0
+    assert max(first[name] - at for at, name, _ in listeners) < FIRST_AUDIO_TARGET
+    assert len(first) == 50  # no file was forgotten
 
 
 def test_capacity_counts_work_not_waiting() -> None:

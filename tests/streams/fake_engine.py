@@ -69,10 +69,11 @@ class FakeStats:
 
 class FakeEngine:
     """`running` holds the requests in progress; `asked` has all of them; `frames` counts all that
-    were made."""
+    were made. A request starves `patience_s` after its text ran out, if that is given."""
 
-    def __init__(self, info: EngineInfo = INFO) -> None:
+    def __init__(self, info: EngineInfo = INFO, *, patience_s: float | None = None) -> None:
         self.info = info
+        self.patience_s = patience_s
         self.alive = True
         self.running: set[str] = set()
         self.asked: list[SpeechRequest] = []
@@ -95,6 +96,8 @@ class FakeEngine:
             raise EngineDead("the engine is not running")
         assert self.info.open_text or not open_text
         request = check_request(request, self.info)
+        if self.patience_s is not None:
+            request = replace(request, starve_timeout_s=self.patience_s)
         self.asked.append(request)
         return FakeStream(self, request, open_text)
 

@@ -631,6 +631,18 @@ async def test_text_sent_while_the_connection_breaks_arrives_once(server: Runnin
     assert heard == words
 
 
+async def test_text_sent_as_the_client_learns_of_the_break_waits_for_the_next_connection(
+    server: Running,
+) -> None:
+    async with DuplexClient(server.url) as client:
+        context = await client.open_context()
+        client._socket.transport.abort()
+        for _ in range(20):
+            await context.append("word ")
+        await context.end()
+        assert len([frame async for frame in context]) == 20
+
+
 async def test_nobody_there() -> None:
     for url in ("127.0.0.1:1", "unix:/nonexistent.sock"):
         with pytest.raises(ConnectionLost, match="no connection"):

@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from omni_speak.runtime.errors import InvalidRequest
 from omni_speak.streams import daemon
 from omni_speak.streams.daemon import NoDaemon, Place, check_private, connect, private_folder
 
@@ -23,7 +24,7 @@ import omni_speak.streams.server as server
 from omni_speak.streams import daemon
 from tests.streams.fake_engine import FakeEngine
 
-server.engine_factory = lambda model: FakeEngine
+server.engine_factory = lambda **config: FakeEngine
 daemon.main()
 """
 
@@ -42,7 +43,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[b
     """The daemons that were started, with the fake engine; ended with the test."""
     processes: list[subprocess.Popen[bytes]] = []
 
-    def start(place: Place, model: str) -> subprocess.Popen[bytes]:
+    def start(place: Place, model: str, lexicon: Path | None) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", FAKE_DAEMON, model, str(place.socket)]
         with place.log.open("ab") as log:
             processes.append(subprocess.Popen(command, stdout=log, stderr=log))
@@ -111,7 +112,7 @@ async def test_a_daemon_that_was_killed_is_replaced(
 
 
 async def test_a_failed_start_tells_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(place: Place, model: str) -> subprocess.Popen[bytes]:
+    def start(place: Place, model: str, lexicon: Path | None) -> subprocess.Popen[bytes]:
         place.log.write_text("loading\nno weights in /nowhere\n")
         return subprocess.Popen([sys.executable, "-c", "raise SystemExit(1)"])
 
@@ -177,3 +178,19 @@ def test_the_key_follows_model_and_installation(
     assert daemon.fingerprint(str(tmp_path)) != key
     monkeypatch.setattr(daemon, "version", lambda _: "9.9.9")
     assert daemon.fingerprint("wren") != key
+
+
+def test_the_key_follows_what_the_lexicon_says(tmp_path: Path) -> None:
+    lexicon = tmp_path / "words.tsv"
+    keys = {daemon.fingerprint("wren")}
+    for line in ("Ng\tɪŋ", "Ng\tɛŋ"):
+        lexicon.write_text(line, "utf-8")
+        keys.add(daemon.fingerprint("wren", lexicon))
+    assert len(keys) == 3
+
+
+async def test_a_server_reads_its_own_lexicon(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="omni-speak serve") as caught:
+        async with connect("wren", "http://localhost:1", lexicon=tmp_path / "words.tsv"):
+            pass
+    assert caught.value.param == "lexicon"

@@ -463,6 +463,25 @@ def test_frames_per_message_grow_with_the_lead() -> None:
     assert sizes[-1] == 8
 
 
+def test_who_acknowledges_all_it_got_is_sent_every_frame_at_once() -> None:
+    session = opened_session(frames_per_message=None)
+    tell(session, "context.open")
+    for index in range(30):
+        (frame,) = sent(session.frame(1, spoken(index)))
+        assert tell(session, "playback.ack", samples=frame.pts + SAMPLES)
+
+
+@pytest.mark.parametrize("per_message", [8, None])
+def test_frames_that_wait_for_their_message_are_fewer_than_bring_a_held_stream_back(
+    per_message: int | None,
+) -> None:
+    session = opened_session(frames_per_message=per_message)
+    tell(session, "context.open", max_lead_ms=500)  # held at 6 frames, it comes back below 3.1
+    messages = [sent(session.frame(1, spoken(index))) for index in range(30)]
+    sizes = [len(frame.payload) // 2 // SAMPLES for told in messages for frame in told]
+    assert max(sizes) == 3
+
+
 @pytest.mark.parametrize("format", ["pcm_s16le", "pcm_f32le", "mulaw", "alaw", "opus"])
 @pytest.mark.parametrize("rate", [8000, 16000, 22050, 24000, 44100, 48000])
 def test_formats_are_the_whole_conversion_in_pieces(format: Any, rate: int) -> None:

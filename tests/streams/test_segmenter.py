@@ -58,6 +58,34 @@ def test_where_sentences_end(text: str, expected: list[str] | None) -> None:
     assert segments(text) == (expected or exceptions.get(text[:6], []))
 
 
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["She has a Ph.D. in physics.", "He does not."],
+        ["The U.S. Senate met.", "It did."],
+        ["Apple Inc. rose 3.5%.", "Then it fell."],
+        ["See Fig. 2 and Sec. 4, pp. 3 to 5.", "They differ."],
+        ["Open 9 a.m. to 5 p.m. daily.", "Come in."],
+        ["Go to https://example.com/a.b?c=d.", "Then run main.py.", "Stop."],
+        ["Use v2.0.1.", "It costs $5.", "Not $5.25."],
+        ["Jan. 5 is cold.", "St. Louis is big."],
+        ["Prof. Lee et al. wrote it.", "I read it."],
+        ["The J. R. R. Tolkien estate.", "It sued."],
+        ["I like dogs, cats, etc.", "They are nice."],
+        ["Send it to a@b.com.", "Thanks."],
+        ["Mt. Everest vs. K2.", "Who wins?"],
+        ["(It rained.)", "It hailed (hard).", "We left."],
+        ["Call 1-800-555-0100.", "Ask for Jo."],
+        ["He is 6 ft. tall.", "She is not."],
+        ["What??", "No!!", "And then... nothing.", "Oh."],
+        ["Say [read](/ˈɹɛd/. now).", "Then go."],
+    ],
+)
+def test_what_a_full_stop_may_be(sentences: list[str]) -> None:
+    text = " ".join(sentences)
+    assert segments(text) == segments(*text) == sentences
+
+
 def test_a_sentence_is_spoken_once_the_next_one_begins() -> None:
     segmenter = Segmenter()
     assert segmenter.push("It rained. ") == []

@@ -501,6 +501,26 @@ async def test_a_session_nobody_comes_back_to_ends() -> None:
     assert not house.engine.running
 
 
+@pytest.mark.parametrize("resumable", [True, False])
+@pytest.mark.parametrize("journal_bytes", [20 * 3840, 1_000_000])
+async def test_a_break_is_noticed_while_the_reader_waits_for_room(
+    resumable: bool, journal_bytes: int
+) -> None:
+    async with anyio.create_task_group() as tasks:
+        house = House(tasks, resume_s=0.05, journal_bytes=journal_bytes)
+        opened = OPEN | {"resumable": resumable}
+        link = await house.connect(opened, *speech("#endless"), room=5)
+        for _ in range(3):
+            link.put({"type": "ping"})
+        await anyio.wait_all_tasks_blocked()
+        link.breaks()
+        link.take(1)
+        with anyio.fail_after(10):
+            while len(house.sessions):
+                await anyio.sleep(0.01)
+    assert not house.engine.running
+
+
 # Interrupts
 
 

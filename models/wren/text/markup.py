@@ -11,6 +11,8 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from anyascii import anyascii
+
 GONE = "\0"
 STOP = "\1"  # a line break where a heading, a list item, a table row or a paragraph ends
 
@@ -75,6 +77,8 @@ PLAIN = {
     "℃": "°C",
     "℉": "°F",
     "⁄": "/",
+    "≠": "≠",
+    "₤": "£",
     "✕": "×",
     "✖": "×",
     "➕": "+",
@@ -97,13 +101,22 @@ PLAIN = {
     "ı": "i",
     "¿": "",
     "¡": "",
+    **dict.fromkeys("。｡।॥።۔", " . "),
+    "؟": "? ",
+    **dict.fromkeys("、､،؛፣・", ", "),
 }
+NAMED_LETTER = re.compile(r"[\u0370-\u03ff\u0400-\u045f]")
+"""Greek and Cyrillic: a letter alone is said by its name, as in "α and β"."""
+IDEOGRAPH = re.compile(r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+FOREIGN_WORD = re.compile(r"(?<![A-Za-z])[^\W\d_A-Za-z]+(?![A-Za-z])")
+UNREADABLE = " character "
+"""A word of letters that have no Latin ones."""
 LINE_BREAKS = "\n\r\v\f\x85\u2028\u2029"
 
 
 @lru_cache(maxsize=4096)
 def plain_character(char: str) -> str:
-    """The ASCII reading of one character where it has one; itself in other scripts."""
+    """The Latin letters of one character; itself where that is a Greek or Cyrillic letter."""
     if char in PLAIN:
         return PLAIN[char]
     if char.isspace():
@@ -111,7 +124,9 @@ def plain_character(char: str) -> str:
     if char.isdecimal():
         return str(unicodedata.decimal(char))
     category = unicodedata.category(char)
-    if category in ("Cc", "Cf", "Mn", "Me"):
+    if category in ("Mn", "Mc"):  # a vowel in some scripts, an accent in others
+        return _latin(char)
+    if category in ("Cc", "Cf", "Me"):
         return ""
     if category in ("So", "Sk", "Co", "Cn", "Cs") and char not in "^`":
         return " "
@@ -121,7 +136,18 @@ def plain_character(char: str) -> str:
     letters = "".join(part for part in parts if not unicodedata.combining(part))
     if "⁄" in letters:  # ½, also in 2½
         return " " + letters.replace("⁄", "/")
-    return letters
+    if letters.isascii() or not letters.isalnum() or NAMED_LETTER.fullmatch(letters):
+        return letters
+    latin = _latin(letters)
+    return f" {latin} " if IDEOGRAPH.match(letters) else latin
+
+
+def _is_letter(char: str) -> bool:
+    return unicodedata.category(char) in ("Lo", "Lu", "Ll")
+
+
+def _latin(letters: str) -> str:
+    return "".join(char for char in anyascii(letters) if char.isalnum())
 
 
 def plain_text(text: str) -> tuple[str, list[int]]:
@@ -131,17 +157,34 @@ def plain_text(text: str) -> tuple[str, list[int]]:
     for pattern, mark in MARKUP:
         text = pattern.sub(lambda match, mark=mark: _without(match, mark), text)  # type: ignore[misc]
     text = ENTITY.sub(_entity, text)
+    latin = _foreign_words(text)
     chars: list[str] = []
     offsets: list[int] = []
     for offset, char in enumerate(text):
         if char != GONE:
-            plain_char = plain_character(char)
+            plain_char = latin[offset] if offset in latin else plain_character(char)
             if char in SUPERSCRIPT and offset and text[offset - 1] in SUPERSCRIPT:
                 plain_char = plain_char.lstrip("^")
             for plain in plain_char:
                 chars.append(plain)
                 offsets.append(offset)
     return "".join(chars), offsets
+
+
+def _foreign_words(text: str) -> dict[int, str]:
+    """Words in other scripts that the characters alone do not tell: those of Greek and Cyrillic
+    letters, and those without a letter that has a Latin one. By offset."""
+    latin: dict[int, str] = {}
+    if text.isascii():
+        return latin
+    for word in FOREIGN_WORD.finditer(text):
+        letters = [_latin(char) for char in word[0]]
+        named = NAMED_LETTER.search(word[0])
+        if named and len(letters) > 1 and any(letters):
+            latin |= zip(range(word.start(), word.end()), letters, strict=True)
+        elif not named and not any(letters) and any(map(_is_letter, word[0])):
+            latin[word.start()] = UNREADABLE
+    return latin
 
 
 def _without(match: re.Match[str], mark: str) -> str:

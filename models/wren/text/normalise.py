@@ -9,10 +9,14 @@ are said. What no rule knows is skipped. The result is words and pauses, ready f
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from omni_speak.models.wren.text import numbers, saying
+from omni_speak.models.wren.text.ipa import read_ipa
+from omni_speak.models.wren.text.lexicon import Lexicon, look_up
 from omni_speak.models.wren.text.markup import plain_text
 from omni_speak.models.wren.text.saying import always, as_written, silent
 from omni_speak.models.wren.text.tables import (
@@ -46,13 +50,30 @@ class Span:
         return self.spoken in PAUSES
 
 
-def normalise(text: str) -> list[Span]:
-    """The words and pauses of a text, in order; empty if there is nothing to say."""
+def normalise(text: str, lexicon: Lexicon = MappingProxyType({})) -> list[Span]:
+    """The words and pauses of a text, in order; empty if there is nothing to say.
+
+    A word that `lexicon` has, or that is written as `[word](/ipa/)`, is said as that tells, and no
+    rule touches it: its span's `spoken` is the IPA between slashes.
+    """
     if not any(char.isalnum() for char in text):
         return []
     plain, offsets = plain_text(text)
     spans: list[Span] = []
-    for match in SCANNER.finditer(plain):
+    at = 0
+    for start, end, ipa in _pronounced(text, plain, offsets, lexicon):
+        if start < at:  # a word of the lexicon inside of what is written [so](/ipa/)
+            continue
+        _scan(spans, plain, offsets, at, start)
+        spoken = " ".join(f"/{word}/" for word in ipa.split())
+        _add(spans, Span(spoken, offsets[start], offsets[end - 1] + 1))
+        at = end
+    _scan(spans, plain, offsets, at, len(plain))
+    return spans
+
+
+def _scan(spans: list[Span], plain: str, offsets: Sequence[int], start: int, end: int) -> None:
+    for match in SCANNER.finditer(plain, start, end):
         rule = match.lastindex or 0
         say, groups = SAY[rule]
         spoken = say(*match.groups()[rule : rule + groups])
@@ -60,7 +81,36 @@ def normalise(text: str) -> list[Span]:
             first = match.end() - len(match[0].lstrip())
             last = match.start() + len(match[0].rstrip()) - 1
             _add(spans, Span(spoken, offsets[first], offsets[last] + 1))
-    return spans
+
+
+def _pronounced(
+    text: str, plain: str, offsets: Sequence[int], lexicon: Lexicon
+) -> list[tuple[int, int, str]]:
+    """Where in the plain text words stand whose IPA is given, in order, and that IPA."""
+    found = []
+    for match in INLINE_IPA.finditer(text):
+        ipa = _inline_ipa(match[2])
+        start, end = (bisect_left(offsets, offset) for offset in match.span(1))
+        if ipa and start < end:
+            found.append((start, end, ipa))
+    for match in CHUNK.finditer(plain) if lexicon else ():
+        for word in dict.fromkeys((match[0], match[0].rstrip(PAUSES + "'"))):
+            ipa = look_up(word, [lexicon])
+            if ipa is not None:
+                found.append((match.start(), match.start() + len(word), ipa))
+                break
+    return sorted(found, key=lambda given: given[0])
+
+
+def _inline_ipa(written: str) -> str | None:
+    """The IPA of `[word](/written/)`, None for what is none: `/docs/` is a link. The text of a link
+    is read, and so is the word whose IPA is wrong."""
+    if written.isascii() and "'" not in written:
+        return None
+    try:
+        return read_ipa(written)
+    except ValueError:
+        return None
 
 
 def _add(spans: list[Span], span: Span) -> None:
@@ -90,6 +140,9 @@ def spoken_text(spans: Sequence[Span]) -> str:
 
 # --- how it is written ----------------------------------------------------------------------
 
+INLINE_IPA = re.compile(r"\[([^\[\]\n]{1,300})\]\(/([^/()\n]{1,300})/\)")
+CHUNK = re.compile(r"[^\s\"'()\[\]{}–—|][^\s\"()\[\]{}–—|]*")
+
 
 def any_of(words: Iterable[str]) -> str:
     """A group that matches any of the words, the longest first."""
@@ -98,7 +151,7 @@ def any_of(words: Iterable[str]) -> str:
 
 START = r"(?<![\w.,])"
 END = r"(?!\w)"
-SIGN = r"(?:(?<![\w.)])([-+]))?(?<![\w.])"
+SIGN = r"(?:(?<![\w.)%°])([-+]))?(?<![\w.])"
 WHOLE = r"(?:\d{1,3}(?:,\d{3})++(?!\d)|\d++)"
 NUMBER = rf"({WHOLE}(?:\.\d++)?|\.\d++)"
 SCALE = r"(?:[ -]?(thousand|million|billion|trillion|[kKmMbBtT]n?)(?![A-Za-z]))?"
@@ -172,6 +225,8 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"{START}(\d{{4}})[-/](0[1-9]|1[0-2])[-/]{DAY}T(\d\d):(\d\d)(?::\d\d(?:\.\d{{1,9}})?)?"
          rf"(Z)?{END}", saying.say_iso_time),
         (rf"{START}(\d{{4}})[-/](0[1-9]|1[0-2])[-/]{DAY}{END}", saying.say_iso_date),
+        (rf"{START}((?:19|20)\d\d)-(0[1-9])(?![\w-])", saying.say_iso_month),
+        (rf"{START}{MONTH_NUMBER}/((?:19|20)\d\d)(?![\w/])", saying.say_month_of_year),
         (rf"{START}{MONTH_NUMBER}/{DAY}/(\d{{4}}|\d\d){END}", saying.say_month_first),
         (rf"{START}{DAY}/{MONTH_NUMBER}/(\d{{4}}|\d\d){END}", saying.say_day_first),
         (rf"{START}{DAY}\.(0[1-9]|1[0-2])\.(\d{{4}}){END}", saying.say_day_first),
@@ -179,8 +234,8 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"{START}{DAY}-{MONTH_NUMBER}-(\d{{4}}){END}", saying.say_day_first),
         (rf"{START}(\d{{1,7}}(?:-\d{{1,7}}){{2,5}})(?![\w-])", saying.say_phone),
         (rf"{START}((?<=[Tt]he ))?{DAY_OR_DAYS}(?: of)? {MONTH}{YEAR}", saying.say_day_month),
-        (rf"{START}([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d))?(?: ?{HALF}|h\b|(?![\w:]))",
-         saying.say_time),
+        (rf"{START}([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d(?:\.\d{{1,6}})?))?"
+         rf"(?: ?{HALF}|h\b|(?![\w:]))", saying.say_time),
         (rf"{START}(\d{{1,2}})\.([0-5]\d) ?{HALF}", saying.say_clock),
         (rf"{START}([01]?\d|2[0-4])h([0-5]\d){END}", saying.say_clock),
         (rf"{START}(\d{{1,2}}) ?{HALF}", saying.say_hour),
@@ -211,9 +266,11 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"{START}(?:(\d{{1,4}})(?: {{1,2}}|-))?(\d{{1,4}})/(\d{{1,4}})(?![\w/])",
          saying.say_fraction),
         (rf"{START}50-50{END}", always("fifty fifty")),
+        (rf"{START}24/7/365{END}", always("twenty four seven, three sixty five")),
+        (rf"{START}401\(?k\b\)?", always("four oh one K")),
         (rf"{START}(720|1080|1440|2160|480|360|240)([pi]){END}", saying.say_video_lines),
         (rf"{SIGN}{NUMBER}[eE]([-+]?\d{{1,3}}){END}", saying.say_scientific),
-        (rf"{START}{NUMBER}(M|B)(?=\+? {MANY})", saying.say_millions),
+        (rf"{START}{NUMBER}(M|B)(?=\+(?!\w)|\+? {MANY})", saying.say_millions),
         (r"(?:(?<=[Cc]all )|(?<=[Dd]ial ))(\d{3})(?![\d,.]\d|\d)", saying.say_digits),
         (r"(?:(?<=[Cc]ode )|(?<=[Cc]ode is )|(?<=\bPIN )|(?<=\bPIN is )|(?<=\bZIP ))(\d{3,10})"
          r"(?![\d,.]\d|\w)", saying.say_digits),
@@ -263,6 +320,7 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
     (r"[^\w']", [
         (r" +(?![-x×*–/<>])", silent),
         (r"[=+&@%#<>~]{3,}+", silent),
+        (r"(?<=-\d{4}) ?x(?=\d{2,5}(?!\w))", always("extension")),
         (r"(?<=\d) ?[x×] ?(?=\d+ ?=|10\^)", always("times")),
         (r"(?<=\d) ?[x×] ?(?=\d)", always("by")),
         (r"(?<=cm|mm|km|ft|in) ?[x×] ?(?=\d)", always("by")),
@@ -271,6 +329,7 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (r"(?<=\d) - (?=\d)|(?<=\d)-(?=\d+(?:\.\d+)? ?=)", always("minus")),
         (rf"(?:(?<=[\d%°])-|(?<=\d[a-zA-Z][mMgBs])-|(?<=\d[mgs])-|(?<=[\w%°]) ?– ?"
          rf"|(?<=[aApP]\.[mM]\.) ?[-–] ?)(?=[$£€]?\d)|(?<=\w)-(?=[$£€]\d)"
+         rf"|(?<=noon)-(?=\d)|(?<=midnight)-(?=\d)"
          rf"|(?<=[a-z.\d]) ?– ?(?={MONTH_NAME}|{DAY_NAME})", always("to")),
         (r"(?<=[a-z]{3})\^\d+", silent),  # a footnote
         (r"\^2(?!\d)", always("squared")),

@@ -197,8 +197,8 @@ def say_time(hour: str, minute: str, second: str | None, half: str | None) -> st
         said += f" {numbers.two_digits(int(minute))}"
     elif not half:
         said += " o'clock" if 1 <= int(hour) <= 12 else " hundred hours"
-    if second and int(second):
-        said += f" and {_count(str(int(second)), 'second', 'seconds')}"
+    if second and second.strip("0."):
+        said += f" and {_count(second.lstrip('0'), 'second', 'seconds')}"
     return said + _half(half)
 
 
@@ -242,6 +242,14 @@ def say_days(first: str, last: str) -> str:
 
 def say_iso_date(year: str, month: str, day: str) -> str:
     return say_month_day(MONTHS[int(month) - 1], day, None, year)
+
+
+def say_iso_month(year: str, month: str) -> str:
+    return f"{MONTHS[int(month) - 1]} {numbers.year(int(year))}"
+
+
+def say_month_of_year(month: str, year: str) -> str:
+    return say_iso_month(year, month)
 
 
 def say_iso_time(year: str, month: str, day: str, hour: str, minute: str, zone: str | None) -> str:

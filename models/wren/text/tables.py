@@ -52,6 +52,8 @@ CURRENCY_CODES = {  # → of COUNTRIES, of CURRENCIES
     "GBP": (None, "£"),
     "JPY": (None, "¥"),
     "INR": (None, "₹"),
+    "Rs.": (None, "₹"),
+    "Rs": (None, "₹"),
     "KRW": (None, "₩"),
     "RUB": (None, "₽"),
     "BTC": (None, "₿"),
@@ -96,6 +98,7 @@ UNITS = {
     "cm3": ("cubic centimeter", "cubic centimeters"),
     "sq ft": ("square foot", "square feet"),
     "mph": ("mile per hour", "miles per hour"),
+    "mpg": ("mile per gallon", "miles per gallon"),
     "kph": ("kilometer per hour", "kilometers per hour"),
     "kg": ("kilogram", "kilograms"),
     "g": ("gram", "grams"),
@@ -283,6 +286,7 @@ AFTER_NAMES = {  # the same, after a name
 }
 BEFORE_NUMBERS = {  # abbreviations only where a number follows
     "No.": "number",
+    "N°": "number",
     "Nos.": "numbers",
     "nos.": "numbers",
     "eq.": "equation",

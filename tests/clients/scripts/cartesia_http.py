@@ -45,4 +45,8 @@ for name, change in {"voice": {"voice": "nosuchvoice"}, "text": {"transcript": "
         client.tts.generate(**(ask | change), output_format=raw)
     except cartesia.APIStatusError as error:
         answer[name] = [error.status_code, error.body["error_code"]]
+ask["transcript"] = "One #die two."  # and nothing can be asked for after that
+broken = list(client.tts.generate_sse(**ask, output_format=raw, context_id="c"))
+answer["broken"] = [event.type for event in broken]
+answer["why"] = [broken[-1].status_code, broken[-1].error_code, broken[-1].context_id]
 print(json.dumps(answer))

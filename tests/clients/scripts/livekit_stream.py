@@ -1,5 +1,5 @@
-"""livekit's plugins, fed word by word: URL, plugin, voice; two texts one after the other, or at the
-same time."""
+"""livekit's plugins, fed word by word: URL, plugin, voice; two texts one after the other, and at
+the same time; then one that is interrupted, and what is said after it."""
 
 import asyncio
 import json
@@ -43,8 +43,14 @@ async def main() -> None:
 
         said = [await say(text) for text in TEXTS]
         said += await asyncio.gather(*map(say, TEXTS))
+
+        async with tts.stream() as stream:
+            stream.push_text("Say #endless")
+            stream.end_input()
+            await anext(aiter(stream))
+        after = await say("Yes, what?")
         await tts.aclose()
-        print(json.dumps({"said": said}))
+        print(json.dumps({"said": said, "after": after}))
 
 
 asyncio.run(main())

@@ -1,5 +1,6 @@
 """openai: raw, streamed, SSE, and what is wrong."""
 
+import base64
 import hashlib
 import json
 import sys
@@ -27,21 +28,25 @@ with speech.with_streaming_response.create(**ask, response_format="pcm") as resp
     streamed = b"".join(response.iter_bytes())
 answer["streamed"] = hashlib.sha256(streamed).hexdigest()
 
-audio, usage = b"", None
-with speech.with_streaming_response.create(
-    **ask, response_format="pcm", stream_format="sse"
-) as response:
-    import base64
 
-    for line in response.iter_lines():
-        if not line.startswith("data: "):
-            continue
-        event = json.loads(line[6:])
-        if event["type"] == "speech.audio.delta":
-            audio += base64.b64decode(event["audio"])
-        else:
-            usage = event["usage"]
-answer["sse"], answer["usage"] = hashlib.sha256(audio).hexdigest(), usage
+def events(**asked):
+    with speech.with_streaming_response.create(
+        **(ask | {"response_format": "pcm"} | asked)
+    ) as response:
+        for line in response.iter_lines():
+            if line.startswith("data: "):
+                yield json.loads(line[6:])
+
+
+stream = {"extra_body": {"seed": 7, "stream": True}}  # vLLM-Omni's field
+for name, asked in {"sse": {"stream_format": "sse"}, "stream": stream}.items():
+    *deltas, done = events(**asked)
+    assert {delta["type"] for delta in deltas} == {"speech.audio.delta"}
+    audio = b"".join(base64.b64decode(delta["audio"]) for delta in deltas)
+    answer[name] = hashlib.sha256(audio).hexdigest()
+    answer[f"{name} usage"] = done["usage"]
+raw = speech.create(**(ask | stream), response_format="pcm", stream_format="audio")
+answer["stream as audio"] = hashlib.sha256(raw.content).hexdigest()
 
 for name, change in {
     "voice": {"voice": "nosuchvoice"},

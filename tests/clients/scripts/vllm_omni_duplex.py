@@ -1,4 +1,5 @@
-"""vllm-omni's DuplexClient: turns, a barge-in, a connection that breaks while it speaks."""
+"""vllm-omni's DuplexClient: URL, maybe a key; turns, a barge-in, a connection that breaks while it
+speaks."""
 
 import asyncio
 import importlib.util
@@ -11,12 +12,13 @@ sys.modules["vllm_omni"] = importlib.util.module_from_spec(package)
 from vllm_omni.clients.duplex import (  # noqa: E402
     ConnectionResumed,
     DuplexClient,
+    DuplexConnectionError,
     DuplexProtocolError,
     ReconnectPolicy,
     SessionConfig,
 )
 
-url = sys.argv[1].replace("http", "ws")
+url = "?token=".join(sys.argv[1:]).replace("http", "ws")
 config = SessionConfig(voice="Ada")
 reconnect = ReconnectPolicy(backoff_s=(0.0, 0.01))
 
@@ -85,26 +87,26 @@ async def broken():
         return {"bytes": size, "words": response.transcript}
 
 
-async def refused():
+async def refused(ask):
     async with connect() as client:
-        await client.append_audio(b"\0\0")
+        await ask(client)
         try:
-            await anext(client.responses())
+            await hear(client, await anext(client.responses()))
         except DuplexProtocolError as error:
-            return error.code
+            return [error.raw["error"]["type"], error.code]
 
 
 async def main():
-    print(
-        json.dumps(
-            {
-                "turns": await turns(),
-                "barge_in": await barge_in(),
-                "broken": await broken(),
-                "refused": await refused(),
-            }
-        )
-    )
+    return {
+        "turns": await turns(),
+        "barge_in": await barge_in(),
+        "broken": await broken(),
+        "audio": await refused(lambda client: client.append_audio(b"\0\0")),
+        "full": await refused(lambda client: say(client, "Too #crowd many")),
+    }
 
 
-asyncio.run(main())
+try:
+    print(json.dumps(asyncio.run(main())))
+except DuplexConnectionError as error:
+    print(json.dumps({"not let in": str(error)}))

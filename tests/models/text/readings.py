@@ -71,6 +71,9 @@ NUMBERS = [
     ("√16", "the square root of sixteen"),
     ("100 %", "one hundred percent"),
     ("#1", "number one"),
+    ("Nº 5", "number five"),
+    ("1M+", "one million plus"),
+    ("a≠b", "a is not equal to b"),
 ]
 
 MONEY = [
@@ -127,6 +130,10 @@ MONEY = [
     ("an $8 lunch", "an eight dollar lunch"),
     ("a $1.50 coffee", "a one dollar and fifty cent coffee"),
     ("$100k", "one hundred thousand dollars"),
+    ("Rs. 500", "five hundred rupees"),
+    ("₤5", "five pounds"),
+    ("$20k/yr", "twenty thousand dollars per year"),
+    ("a 401(k) and a 401k", "a four oh one K and a four oh one K"),
 ]
 
 TIMES_AND_DATES = [
@@ -207,6 +214,11 @@ TIMES_AND_DATES = [
     ("300 BC", "three hundred BC"),
     ("AD 79", "AD seventy nine"),
     ("in 1776", "in seventeen seventy six"),
+    ("2024-02", "February twenty twenty four"),
+    ("2009-10", "two thousand nine to ten"),
+    ("12/2024", "December twenty twenty four"),
+    ("12:30:15.5", "twelve thirty and fifteen point five seconds"),
+    ("24/7/365", "twenty four seven, three sixty five"),
     ("FY24, Q1 2024", "FY twenty four, Q one twenty twenty four"),
 ]
 
@@ -239,6 +251,10 @@ TELEPHONES = [
     ("07700 900123", "zero seven seven zero zero, nine zero zero one two three"),
     ("call 911", "call nine one one"),
     ("dial 112", "dial one one two"),
+    (
+        "+1-212-555-0100 x123",
+        "plus one, two one two, five five five, zero one zero zero extension one twenty three",
+    ),
     ("ext. 123", "extension one hundred twenty three"),
     ("SSN 123-45-6789", "SSN one two three, four five, six seven eight nine"),
     ("4111 1111 1111 1111", "four one one one, one one one one, one one one one, one one one one"),
@@ -292,6 +308,7 @@ UNITS = [
     ("5 μg/mL", "five micrograms per milliliter"),
     ("3 mg/kg", "three milligrams per kilogram"),
     ("5‰", "five per mille"),
+    ("35 mpg", "thirty five miles per gallon"),
     ("a 45° angle", "a forty five degree angle"),
     ("a 5 km run", "a five kilometer run"),
     ("an 8 GB card", "an eight gigabyte card"),
@@ -388,7 +405,7 @@ SYMBOLS = [
     ("bell\x07 null\x00 escape\x1b", "bell null escape"),
     ("don't stop 'em, dogs' rock 'n' roll", "don't stop 'em, dogs rock and roll"),
     ("α β", "alpha beta"),
-    ("Hello 中文 world", "Hello world"),
+    ("Hello 中文 world", "Hello Zhong Wen world"),
     ("x != y", "x is not equal to y"),
     ("i++", "i plus plus"),
     ("© 2024", "copyright twenty twenty four"),
@@ -451,6 +468,13 @@ RANGES = [
     ("pp. 10-20", "pages ten to twenty"),
     ("pages 10–12", "pages ten to twelve"),
     ("10-20%", "ten to twenty percent"),
+    ("12%-15%", "twelve percent to fifteen percent"),
+    ("-5°-10°", "minus five degrees to ten degrees"),
+    ("noon-5pm", "noon to five p.m."),
+    ("12 a.m.-1 p.m.", "twelve a.m. to one p.m."),
+    ("9:00–17:00", "nine o'clock to seventeen hundred hours"),
+    ("$5M-$10M", "five million dollars to ten million dollars"),
+    ("$1.2-1.5 billion", "one point two to one point five billion dollars"),
     ("10%–20%", "ten percent to twenty percent"),
     ("5-10 kg", "five to ten kilograms"),
     ("5km-10km", "five kilometers to ten kilometers"),

