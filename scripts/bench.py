@@ -31,6 +31,7 @@ import typer
 from omni_speak.runtime.errors import SpeechError
 from omni_speak.streams.client import DuplexClient
 from omni_speak.streams.messages import DEFAULT_LEAD_MS
+from omni_speak.streams.messages import DEFAULT_LEAD_MS
 
 SENTENCES = (
     "Hello! I am speaking to you, one frame at a time.",
@@ -73,7 +74,7 @@ class Row:
 
 
 async def speak(
-    client: DuplexClient, text: str, seed: int, max_lead_ms: int | None = None
+    client: DuplexClient, text: str, seed: int, max_lead_ms: int = DEFAULT_LEAD_MS
 ) -> Utterance:
     """Speak `text` and play it in real time; returns when the player has played all of it."""
     period = 1 / client.info.frame_rate
@@ -104,7 +105,7 @@ async def run_clients(
     server: str,
     streams: int,
     seconds: float,
-    max_lead_ms: int | None = None,
+    max_lead_ms: int = DEFAULT_LEAD_MS,
     bulk: int = 0,
     stalled: int = 0,
 ) -> list[Utterance]:
