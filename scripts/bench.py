@@ -31,7 +31,6 @@ import typer
 from omni_speak.runtime.errors import SpeechError
 from omni_speak.streams.client import DuplexClient
 from omni_speak.streams.messages import DEFAULT_LEAD_MS
-from omni_speak.streams.messages import DEFAULT_LEAD_MS
 
 SENTENCES = (
     "Hello! I am speaking to you, one frame at a time.",
