@@ -73,7 +73,7 @@ class Row:
 
 
 async def speak(
-    client: DuplexClient, text: str, seed: int, max_lead_ms: int | None = None
+    client: DuplexClient, text: str, seed: int, max_lead_ms: int = DEFAULT_LEAD_MS
 ) -> Utterance:
     """Speak `text` and play it in real time; returns when the player has played all of it."""
     period = 1 / client.info.frame_rate
@@ -104,7 +104,7 @@ async def run_clients(
     server: str,
     streams: int,
     seconds: float,
-    max_lead_ms: int | None = None,
+    max_lead_ms: int = DEFAULT_LEAD_MS,
     bulk: int = 0,
     stalled: int = 0,
 ) -> list[Utterance]:
