@@ -135,7 +135,6 @@ def report(it: Soak, before: dict[str, float], after: dict[str, float]) -> bool:
         if after[name] > before[name]:
             faults.append(f"{name} was {before[name]:g} and is {after[name]:g}")
     grown = growth(it.memory)
-    print([(v, round(k / 1024)) for v, k in it.memory])
     print(f"memory: {it.memory[-1][1] / 1024:.0f} MiB, {grown:+.1f} KiB a visit in the second half")
     half = it.memory[len(it.memory) // 2 :]
     if grown > MAX_GROWTH_KIB and grown * (half[-1][0] - half[0][0]) > 1024 * NOISE_MIB:

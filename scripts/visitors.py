@@ -67,7 +67,7 @@ NONSENSE: tuple[str | bytes, ...] = (
 )
 TOO_BIG = "x" * (300 * 1024)
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 """More than a place in the engine is waited for, and than a visitor pauses."""
 ACK_S = 0.1
 

@@ -78,6 +78,8 @@ class Witness:
                 heard = self._names[event.context]
                 _hold(event.epoch == heard.epoch + 1 & 0xFFFF, f"epoch {event.epoch} in {heard}")
                 heard.epoch = event.epoch
+                # Its last word may have been cut: a resampler still held the end of it.
+                heard.word_end_ms = 0.0
             case ContextDone():
                 heard = self._names[event.context]
                 _hold(not heard.done, f"{heard} ended twice")
