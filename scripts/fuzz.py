@@ -32,6 +32,7 @@ CHILD = sys.argv[1:2] == ["--child"]
 with atheris.instrument_imports(include=["omni_speak.streams"]) if CHILD else nullcontext():
     from omni_speak.runtime.errors import InvalidRequest
     from omni_speak.runtime.request import EngineInfo
+    from omni_speak.streams.allowance import Allowance
     from omni_speak.streams.dialect import Dialect, Reply
     from omni_speak.streams.dialects.cartesia import CartesiaDialect
     from omni_speak.streams.dialects.deepgram import DeepgramDialect
@@ -94,6 +95,7 @@ class Conversation:
         self._session = Session(
             INFO,
             Limits(contexts=3, text_chars=2000),
+            Allowance(),
             session_id="s",
             resume_token="t",
             clock=lambda: 0.0,
