@@ -306,6 +306,7 @@ class SpeechRunnerMixin(_Runner):
         for conditioning in self._extensions.pop(req_id, ()):
             self.extend_request(req_id, conditioning)
 
+    @torch.inference_mode()  # between steps nothing else sees to it
     def extend_request(self, req_id: str, conditioning: Mapping[str, Any]) -> None:
         """More text for a request, between steps; kept until it begins if it has not."""
         if req_id in self._failed:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator
 
 import anyio
 import pytest
+import torch
 
 from omni_speak.runtime.engine import EngineConfig, SpeechEngine, SpeechStream
 from omni_speak.runtime.errors import InvalidRequest, NothingToSay
@@ -77,6 +79,13 @@ async def test_codes_do_not_depend_on_when_the_text_came(engine: SpeechEngine) -
     assert late.result is not None and late.result.finish_reason == "stop"
     assert codes(frames) == codes(expected)
     assert len(steps) == 2 and 0 < steps[0] < steps[1] < len(frames)
+
+
+async def test_text_that_comes_later_leaves_nothing_behind(engine: SpeechEngine) -> None:
+    """A graph for gradients would keep every layer's activations, of all texts since the start."""
+    await all_at_once(engine)
+    tensors = [item for item in gc.get_objects() if isinstance(item, torch.Tensor)]
+    assert not [tensor.shape for tensor in tensors if tensor.grad_fn is not None]
 
 
 async def test_spans_say_which_characters_each_phoneme_speaks(engine: SpeechEngine) -> None:
