@@ -46,7 +46,8 @@ class StreamView:
 
     `lead` is generated minus heard, None before first audio; `max_lead` bounds it, inf is a file,
     which nobody hears while it is made; `held`: the last plan left it out because of its lead;
-    `starved`: its text ran out and more may come; `prefilling`: its prompt is not through yet.
+    `starved`: its text ran out and more may come; `prefilling`: its prompt is not through yet;
+    `served`: when its last frame was sampled, at first its arrival.
     """
 
     id: str
@@ -56,6 +57,7 @@ class StreamView:
     held: bool = False
     starved: bool = False
     prefilling: bool = False
+    served: float = 0.0
 
     @property
     def is_file(self) -> bool:
@@ -105,8 +107,8 @@ def plan(
     are in haste; no step so long that the stream with the least slack runs dry.
 
     But never so few at once that the steps' fixed cost leaves no time for all: under load who is
-    comfortable now is in haste soon. Files come last, in order of arrival: beside listeners, as
-    many as keep all to the frames of `places` streams, and one at least.
+    comfortable now is in haste soon. Files come last, by turns: beside listeners, as many as keep
+    all to the frames of `places` streams, and one at least.
 
     `period` is a frame's; `step` a step's expected time; `reserve` what a frame still takes after
     it (the vocoder). A step may take half the least slack (also a held stream's), but its rows
@@ -117,7 +119,7 @@ def plan(
     allowed = max((min(slack, default=math.inf) - reserve) / 2, period / 2)
     ahead = [s for s in streams if s.is_ahead and not s.starved]
     able = [s for s in streams if not s.is_ahead and not s.starved]
-    files = sorted((s for s in able if s.is_file), key=lambda s: s.arrival)
+    files = sorted((s for s in able if s.is_file), key=lambda s: s.served)
     if not all(s.is_file for s in streams):
         heard = len(able) - len(files)
         a_period = places - sum(not s.is_file for s in streams)
@@ -184,6 +186,7 @@ class _Stream:
     finished: bool = False
     underruns: int = 0
     excused: bool = False  # the next late frame is late for want of text
+    sampled_at: float | None = None
 
     @property
     def is_file(self) -> bool:
@@ -269,6 +272,7 @@ class FrameClock:
         with self._lock:
             if (stream := self._streams.get(stream_id)) is not None:
                 stream.generated += 1
+                stream.sampled_at = self.now()
                 stream.spoken += units
                 if stream.spoken >= stream.units:
                     stream.starved_at, stream.excused = self.now(), True
@@ -365,6 +369,7 @@ class FrameClock:
                     starved=s.starved_at is not None
                     or (s.units < math.inf and in_flight(stream_id)),
                     prefilling=prefilling(stream_id),
+                    served=s.arrival if s.sampled_at is None else s.sampled_at,
                 )
                 for stream_id, s in self._streams.items()
                 if not s.finished

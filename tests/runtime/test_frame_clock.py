@@ -80,11 +80,11 @@ def test_a_stream_ahead_of_its_bound_is_held_until_half_of_it() -> None:
     assert planned(view("a", 100.0)).rows == ("a",)  # without a bound never
 
 
-def file(name: str, arrival: float = 0.0, **fields: object) -> StreamView:
-    return view(name, None, arrival=arrival, max_lead=math.inf, **fields)
+def file(name: str, served: float = 0.0, **fields: object) -> StreamView:
+    return view(name, None, served=served, max_lead=math.inf, **fields)
 
 
-def test_files_come_last_and_in_order_of_arrival() -> None:
+def test_files_come_last_and_by_turns() -> None:
     step = StepTime(0.010, 0.002, 0.0)
     assert planned(file("b", 2.0), file("a", 1.0), now=3.0, step=step).rows == ("a", "b")
     files = [file(f"f{i}", float(i)) for i in range(40)]
@@ -174,6 +174,21 @@ def test_lead_counts_acks_else_the_wall_clock_else_what_was_taken() -> None:
         clock.delivered(["stalled"])
     time.now += 60
     assert "stalled" in clock.plan(lambda _: False).ahead  # nobody took them: nothing was heard
+
+
+def test_files_that_wait_wait_by_turns() -> None:
+    time = Time()
+    clock = FrameClock(PERIOD, time)
+    for i in range(40):  # more than there is room for
+        clock.open(f"s{i}", arrival=time.now, max_lead=HOUR)
+    for i in range(3):
+        clock.open(f"file{i}", arrival=time.now, max_lead=math.inf)
+    served = []
+    for _ in range(6):
+        time.now += 0.01
+        served += [name for name in clock.plan(lambda _: False).rows if "file" in name]
+        clock.sampled(served[-1], 0)
+    assert served == ["file0", "file1", "file2"] * 2
 
 
 def test_a_file_has_no_player_and_no_deadlines() -> None:
