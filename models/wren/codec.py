@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from omni_speak.models.layers.rvq import ResidualVQ
 from omni_speak.models.layers.streaming import CausalBlock, CausalConv, CenteredBlock
 from omni_speak.models.wren.config import WrenConfig
+from omni_speak.models.wren.source import HIGHEST, LOWEST, Source
 
 State = list[Tensor]
 
@@ -105,41 +106,65 @@ class Trunk(nn.Module):
 
 
 class Vocoder(nn.Module):
-    """Trunk and inverse-STFT head: latents → waveform, delayed by `config.codec_delay` samples."""
+    """Trunk, source and filter: latents → waveform, delayed by `config.codec_delay` samples.
+
+    A frame's spectrum is the source's pulses and breath, their levels and the pulses' phases set
+    bin by bin.
+    """
 
     window: Tensor
 
     def __init__(self, config: WrenConfig) -> None:
         super().__init__()
         codec = config.codec
-        self.hop, self.fft = codec.hop, codec.window
+        self.hop, self.fft, self.bins = codec.hop, codec.window, codec.window // 2 + 1
         self.trunk = Trunk(config, codec.blocks)
-        self.head = nn.Linear(codec.width, self.fft + 2)
+        self.source = Source(config.sample_rate, self.fft, self.hop)
+        self.pitch = nn.Linear(codec.width, 1)
+        self.filter = nn.Linear(codec.width, 3 * self.bins)
         with torch.no_grad():
-            self.head.weight.mul_(0.5)
-            self.head.bias.zero_()
-            self.head.bias[: self.fft // 2 + 1] = -1.0
+            self.pitch.bias.fill_(math.log(110.0))
+            self.filter.weight.mul_(0.5)
+            self.filter.bias.zero_()
+            self.filter.bias[: self.bins] = -1.0
+            self.filter.bias[2 * self.bins :] = -2.0
         # Hann squared at 75 % overlap sums to 1.5 everywhere: a constant, so no edge is special.
         self.register_buffer("window", torch.hann_window(self.fft) / 1.5, persistent=False)
 
     def initial_state(self, batch: int) -> State:
-        """The trunk's state, then what overlap-add has not yet given out [B, window - hop]."""
-        overlap = self.head.weight.new_zeros(batch, self.fft - self.hop)
-        return [*self.trunk.initial_state(batch), overlap]
+        """The trunk's state, the source's three, then what overlap-add has not yet given out
+        [B, window - hop]."""
+        overlap = self.filter.weight.new_zeros(batch, self.fft - self.hop)
+        return [*self.trunk.initial_state(batch), *self.source.initial_state(batch), overlap]
 
     def forward(self, latents: Tensor, state: State) -> tuple[Tensor, State]:
         """latents [B, T, Z] → pcm [B, T · frame_samples] float32, state."""
-        *trunk, overlap = state
+        *trunk, last, turns, used, overlap = state
         features, trunk = self.trunk(latents, trunk)
-        level, phase = self.head(features).chunk(2, -1)
-        spectrum = torch.polar(level.clamp(max=5.5).exp(), phase)
+        # In eighths of a hertz: the hundredth harmonic would make a rounding error heard.
+        pitch = (8 * self.hear(features)).round() / 8
+        pcm, rest = self.render(features, pitch, [last, turns, used, overlap])
+        return pcm, [*trunk, *rest]
+
+    def hear(self, features: Tensor) -> Tensor:
+        """Features [B, S, C] → pitch [B, S] in Hz; means nothing where nothing is voiced."""
+        logarithm: Tensor = self.pitch(features).squeeze(-1)
+        return logarithm.clamp(math.log(LOWEST), math.log(HIGHEST)).exp()
+
+    def render(self, features: Tensor, pitch: Tensor, state: State) -> tuple[Tensor, State]:
+        """Features [B, S, C], pitch [B, S] → pcm [B, S · hop], state: the source's and overlap."""
+        *source, overlap = state
+        pulses, breath, source = self.source(pitch, source)
+        level, phase, noise = self.filter(features).chunk(3, -1)
+        voiced = pulses * torch.polar(level.clamp(max=5.5).exp(), phase)
+        spectrum = torch.addcmul(voiced, breath, noise.clamp(max=5.5).exp())
         frames = torch.fft.irfft(spectrum, self.fft, dim=-1) * self.window
         summed = overlap_add(frames, self.hop)
         summed = torch.cat(
             [summed[:, : overlap.shape[1]] + overlap, summed[:, overlap.shape[1] :]], 1
         )
         ready = frames.shape[1] * self.hop
-        return summed[:, :ready], [*trunk, summed[:, ready:]]
+        return summed[:, :ready], [*source, summed[:, ready:]]
 
 
 class Codec(nn.Module):

@@ -20,7 +20,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 Weights = Annotated[Path, typer.Option(help="Folder of the exported weights.")]
 Minutes = Annotated[float | None, typer.Option(help="Wall-clock budget instead of the default.")]
 Begin = Annotated[
-    Path | None, typer.Option(help="Exported weights to go on from; their codec stays as it is.")
+    Path | None,
+    typer.Option(help="Exported weights to go on from; what the codes mean stays as it is."),
 ]
 Work = Annotated[Path, typer.Option(help="Folder for data, checkpoints and logs.")]
 
@@ -68,15 +69,16 @@ def mel(minutes: Minutes = None, work: Work = Path("build/wren")) -> None:
 
 
 @app.command()
-def wave(minutes: Minutes = None, work: Work = Path("build/wren")) -> None:
+def wave(begin: Begin = None, minutes: Minutes = None, work: Work = Path("build/wren")) -> None:
     """Codec, stage 2: the vocoder. Reads what codes there are; the talker stage may add more."""
     from omni_speak.models.wren.config import WrenConfig
     from scripts.train_wren.wave_stage import Trainer
 
     settings = _start(work, "wave")
+    own = settings.wave if begin is None else settings.better_wave
     if minutes is not None:
-        settings = replace(settings, wave=replace(settings.wave, minutes=minutes))
-    Trainer(work, WrenConfig(), settings).run()
+        own = replace(own, minutes=minutes)
+    Trainer(work, WrenConfig(), own, settings.checkpoint_minutes, begin).run()
 
 
 @app.command()
@@ -96,17 +98,26 @@ def talker(begin: Begin = None, minutes: Minutes = None, work: Work = Path("buil
 def export(
     weights: Weights = WEIGHTS, begin: Begin = None, work: Work = Path("build/wren")
 ) -> None:
-    """Averaged weights of the last checkpoints → the files the runtime loads."""
+    """Averaged weights of the last checkpoints → the files the runtime loads. What was not trained
+    since `begin` is taken from there."""
     from omni_speak.models.wren.config import WrenConfig
     from scripts.train_wren import export as files
+    from scripts.train_wren.mel_stage import load_codec
     from scripts.train_wren.talker_stage import load_talker
     from scripts.train_wren.wave_stage import load_vocoder
 
     _start(work, "export")
     config = WrenConfig(trained=True)
-    talker = load_talker(work, config)
-    codec = load_vocoder(work, config) if begin is None else files.load(begin)[3]
-    files.export(weights, config, talker.nets, talker.trunk, codec)
+    if begin is None:
+        codec = load_codec(work, config)
+    else:
+        _, nets, trunk, codec = files.load(begin)
+    if begin is None or (work / "wave.pt").exists():
+        codec = load_vocoder(work, codec)
+    if begin is None or (work / "talker.pt").exists():
+        talker = load_talker(work, config)
+        nets, trunk = talker.nets, talker.trunk
+    files.export(weights, config, nets, trunk, codec)
 
 
 @app.command()

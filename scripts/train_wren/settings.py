@@ -40,10 +40,11 @@ class WaveSettings:
 
     seed: int = 1
     minutes: float = 90.0
-    batch: int = 10
-    segment_frames: int = 13
+    batch: int = 8
+    segment_frames: int = 11
     context_frames: int = 3  # decoded for their state only, never in the loss
-    discriminator_frames: int = 6
+    discriminator_frames: int = 5
+    pitch_weight: float = 3.0
     rate: float = 8e-4
     discriminator_rate: float = 4e-4
     discriminators_from: float = 0.4  # share of the schedule
@@ -80,5 +81,9 @@ class Settings:
     # From exported weights: gently, and with joined utterances from the start.
     going_on: TalkerSettings = field(
         default_factory=lambda: TalkerSettings(minutes=75.0, rate=6e-4, joined_from=0.0)
+    )
+    # Likewise the vocoder.
+    better_wave: WaveSettings = field(
+        default_factory=lambda: WaveSettings(minutes=70.0, rate=6e-4, discriminators_from=0.1)
     )
     checkpoint_minutes: float = 3.0

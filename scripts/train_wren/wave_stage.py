@@ -16,28 +16,39 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from omni_speak.models.wren.codec import Codec, Vocoder
 from omni_speak.models.wren.config import WrenConfig
+from omni_speak.models.wren.source import BREATHS
 
+from . import export as files
 from .clips import Clip, Codes, pcm_to_float
 from .data import FRAME
 from .mel_stage import load_codec
+from .pitch import track
 from .progress import Averages, Checkpoint, Schedule, set_rate
-from .settings import Settings
+from .settings import WaveSettings
 from .spectral import Discriminators, SpectralLoss
 
 log = logging.getLogger(__name__)
 AVERAGE_DECAY = 0.995
 RELOAD_STEPS = 500
+NEAR = 0.15  # of a pitch to another: less than a tone and a half
 
 
 class Trainer:
-    def __init__(self, work: Path, config: WrenConfig, settings: Settings) -> None:
-        own = settings.wave
+    def __init__(
+        self,
+        work: Path,
+        config: WrenConfig,
+        own: WaveSettings,
+        checkpoint_minutes: float,
+        begin: Path | None,
+    ) -> None:
         torch.manual_seed(own.seed)
         self.work, self.config, self.settings = work, config, own
         self.rng = random.Random(own.seed)
-        self.codec = load_codec(work, config)
+        self.codec = load_codec(work, config) if begin is None else files.load(begin)[3]
         self.vocoder = self.codec.vocoder.train()
-        self._start_from_mel_decoder()
+        if begin is None:
+            self._start_from_mel_decoder()
         self.average = AveragedModel(self.vocoder, multi_avg_fn=get_ema_multi_avg_fn(AVERAGE_DECAY))
         self.judges, self.spectral = Discriminators(), SpectralLoss(config.sample_rate)
         self.optimizer = torch.optim.AdamW(
@@ -46,7 +57,7 @@ class Trainer:
         self.judges_optimizer = torch.optim.AdamW(
             self.judges.parameters(), own.discriminator_rate, (0.8, 0.99)
         )
-        self.checkpoint = Checkpoint(work / "wave.pt", settings.checkpoint_minutes)
+        self.checkpoint = Checkpoint(work / "wave.pt", checkpoint_minutes)
         self.step, spent = 0, 0.0
         if state := self.checkpoint.load():
             for name, part in self._parts().items():
@@ -72,12 +83,11 @@ class Trainer:
     def _update(self) -> dict[str, float]:
         own = self.settings
         truth, codes, counted = self._batch()
-        guess, _ = self.vocoder(
-            self.codec.rvq.decode(codes), self.vocoder.initial_state(len(codes))
-        )
+        guess, astray = self._guess(truth, codes)
         guess = torch.where(counted, guess, truth)
         loss, mel = self.spectral(guess, truth)
-        report = {"loss": loss.item(), "mel": mel.item()}
+        loss = loss + own.pitch_weight * astray
+        report = {"loss": loss.item(), "mel": mel.item(), "pitch": astray.item()}
         judged = self.schedule.share - own.discriminators_from
         if judged >= 0:
             window = own.discriminator_frames * FRAME
@@ -97,6 +107,25 @@ class Trainer:
         self.optimizer.step()
         self.average.update_parameters(self.vocoder)
         return report
+
+    def _guess(self, truth: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
+        """pcm [B, N] as the vocoder has it, and how far its pitch is from the teacher's (log).
+
+        Where the two are near, the teacher's is rendered: then harmonics lie where they should and
+        what is compared is their levels.
+        """
+        codec, state = self.config.codec, self.vocoder.initial_state(len(codes))
+        *trunk, last, turns, used, overlap = state
+        features, _ = self.vocoder.trunk(self.codec.rvq.decode(codes), trunk)
+        pitch = self.vocoder.hear(features)
+        taught, voiced = track(truth, self.config.sample_rate, codec.window, codec.hop)
+        distance = (pitch / taught).log().abs()
+        astray = (distance * voiced).sum() / voiced.sum().clamp(min=1)
+        near = voiced & (distance < NEAR)
+        rendered = torch.where(near, taught, pitch).detach()
+        turns, used = torch.rand_like(turns), (torch.rand_like(used) * BREATHS).floor()
+        guess, _ = self.vocoder.render(features, rendered, [last, turns, used, overlap])
+        return guess, astray
 
     def _batch(self) -> tuple[Tensor, Tensor, Tensor]:
         """truth [B, N] float32, delayed as the vocoder is; codes [B, T, Q]; counted [B, N] bool.
@@ -148,10 +177,9 @@ class Trainer:
         }
 
 
-def load_vocoder(work: Path, config: WrenConfig) -> Codec:
-    """The codec with the averaged vocoder of the last checkpoint."""
-    codec = load_codec(work, config)
-    vocoder = AveragedModel(Vocoder(config))
+def load_vocoder(work: Path, codec: Codec) -> Codec:
+    """Gives the codec the averaged vocoder of the last checkpoint."""
+    vocoder = AveragedModel(Vocoder(codec.config))
     vocoder.load_state_dict(torch.load(work / "wave.pt", weights_only=True)["average"])
     codec.vocoder.load_state_dict(vocoder.module.state_dict())
     return codec.eval()
