@@ -37,7 +37,8 @@ SETTLE_S = 90
 SAMPLE_S = 5.0
 MAX_GROWTH_KIB = 4.0
 """Memory that the second half of the visits may leave behind, each, beyond the noise below."""
-NOISE_MIB = 8.0
+NOISE_MIB = 48.0
+"""What allocators and caches may still take in a second half that is only a minute."""
 
 GONE = (
     "omni_speak_sessions",
