@@ -64,7 +64,7 @@ def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) 
     """
     if path is not None:
         source, lines = str(path), path.read_text().splitlines()
-        tokens = [line.strip() for line in lines if line.split("#")[0].strip()]
+        tokens = [token for line in lines if (token := line.split("#")[0].strip())]
         if not tokens:
             raise ValueError(f"{source} holds no token")
     else:

@@ -474,7 +474,7 @@ class DuplexClient:
         with suppress(SpeechError):  # the session is over
             while not context.left:
                 await anyio.sleep(1 / self.info.frame_rate)
-                if (heard := player.playhead) > told:
+                if not context.left and (heard := player.playhead) > told:
                     await context.played(heard)
                     told = heard
 

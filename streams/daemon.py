@@ -66,7 +66,7 @@ def fingerprint(model: str, lexicon: Path | None = None) -> str:
         entry.stat().st_mtime_ns
         for folder in ("runtime", "streams", "models")
         for entry in (package / folder).rglob("*")
-        if entry.suffix in {".py", ".json", ".safetensors"}
+        if entry.suffix in {".py", ".json", ".safetensors", ".tsv"}
     )
     parts = [resolved(model), version("omni-speak"), sys.prefix, str(package), str(newest)]
     words = (

@@ -336,7 +336,6 @@ class Session:
             self._draw_seed,
         )
         assert request.voice is not None and request.seed is not None  # settled
-        self._allowance.open_stream()
         handle = self._next_handle()
         max_frames = self._max_frames
         if message.max_lead_ms is not None:
@@ -354,6 +353,7 @@ class Session:
             _at_most(max_frames, per_message),
             max_frames,
         )
+        self._allowance.open_stream()
         self._ended.pop(context.name, None)
         self._by_name[context.name] = self._by_handle[handle] = context
         event = ContextOpened(

@@ -232,7 +232,8 @@ class Player:
         """Samples heard, at most: what the program has taken, and no faster than sound goes."""
         assert self._process.stdin is not None
         in_pipe = array("i", [0])
-        ioctl(self._process.stdin, FIONREAD, in_pipe)
+        with suppress(ValueError):  # closed: what is left of it is on its way to the loudspeaker
+            ioctl(self._process.stdin, FIONREAD, in_pipe)
         elapsed = int((monotonic() - self._started) * self._sample_rate)
         return max(0, min(self._written - in_pipe[0] // 2, elapsed))
 

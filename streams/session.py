@@ -411,7 +411,8 @@ class DuplexSession:
                 messages = self._dialect.send(told)
         for message in messages:
             if isinstance(message, Close):
-                await link.socket.close(message.code, message.reason)
+                with suppress(Disconnected):  # it closed at the same time
+                    await link.socket.close(message.code, message.reason)
                 self._tasks.cancel_scope.cancel()
                 return
             with anyio.fail_after(self._send_timeout):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import anyio
@@ -46,20 +47,29 @@ class WebSocketSocket:
         while (left := self._used + self._idle_s - anyio.current_time()) > 0:
             with anyio.move_on_after(left):
                 return await self._websocket.receive()
-        await self.close(POLICY_VIOLATION, f"nothing was sent for {self._idle_s:g} s")
+        with suppress(Disconnected):
+            await self.close(POLICY_VIOLATION, f"nothing was sent for {self._idle_s:g} s")
         raise Disconnected(clean=True)
 
     async def send(self, data: str | bytes) -> None:
         key = "text" if isinstance(data, str) else "bytes"
-        try:
+        with _told_of_the_end():
             await self._websocket.send({"type": "websocket.send", key: data})
-        except WebSocketDisconnect:
-            raise Disconnected from None
         self._used = anyio.current_time()
 
     async def close(self, code: int, reason: str) -> None:
         cut = reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
-        await self._websocket.close(code, cut)
+        with _told_of_the_end():
+            await self._websocket.close(code, cut)
+
+
+@contextmanager
+def _told_of_the_end() -> Iterator[None]:
+    """A RuntimeError is what Starlette and uvicorn raise where the connection was closed before."""
+    try:
+        yield
+    except (WebSocketDisconnect, RuntimeError):
+        raise Disconnected from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ async def test_compressed_bodies_are_refused(server: Running) -> None:
 
 def test_tokens_come_from_the_file_else_from_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
-    file.write_text(f"# who\n{TOKEN}\n\n  {OTHER}\n")
+    file.write_text(f"# who\n{TOKEN} # hers\n\n  {OTHER}\n")
     environment = {"OMNI_SPEAK_TOKENS": f"{OTHER},"}
     assert read_tokens(file, environment) == (TOKEN, OTHER)
     assert read_tokens(None, environment) == (OTHER,)
