@@ -101,7 +101,9 @@ def close_code_of(event: ErrorEvent) -> int:
     status = status_of_event(event)
     if event.fatal or status == 500:
         return INTERNAL_ERROR
-    return TRY_AGAIN_LATER if status == 503 else POLICY_VIOLATION
+    if status == 503 or event.retry_after is not None:
+        return TRY_AGAIN_LATER
+    return POLICY_VIOLATION
 
 
 TellError = Callable[[SpeechError], Response]

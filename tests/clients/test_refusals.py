@@ -55,7 +55,7 @@ async def test_too_many_streams(guarded: Running) -> None:
             await socket.send(message.model_dump_json())
             await socket.recv()
         told = await errors(guarded, KEY)
-    assert {error[1] for error in told.values()} <= {429, 1008}
+    assert {error[1] for error in told.values()} <= {429, 1013}
     assert told["openai"] == ["RateLimitError", 429, code]
     assert told["elevenlabs"] == ["ApiError", 429, code]
     assert told["cartesia"] == ["RateLimitError", 429, code]
