@@ -174,6 +174,7 @@ class _Stream:
     max_lead: float
     units: float  # of text, known so far; inf once the text is complete
     starve_timeout: float
+    served: float  # see StreamView
     spoken: int = 0
     generated: int = 0
     delivered: int = 0
@@ -186,7 +187,6 @@ class _Stream:
     finished: bool = False
     underruns: int = 0
     excused: bool = False  # the next late frame is late for want of text
-    sampled_at: float | None = None
 
     @property
     def is_file(self) -> bool:
@@ -246,7 +246,9 @@ class FrameClock:
         """A stream arrives. `max_lead` inf is a file: nobody hears it while it is made, so it has
         no deadlines. `units`: of its text, if more of it may come."""
         with self._lock:
-            self._streams[stream_id] = _Stream(arrival, max_lead, units, starve_timeout)
+            self._streams[stream_id] = _Stream(
+                arrival, max_lead, units, starve_timeout, served=arrival
+            )
 
     def finish(self, stream_id: str) -> None:
         """The talker is through with it; what it made is still on its way."""
@@ -272,7 +274,7 @@ class FrameClock:
         with self._lock:
             if (stream := self._streams.get(stream_id)) is not None:
                 stream.generated += 1
-                stream.sampled_at = self.now()
+                stream.served = self.now()
                 stream.spoken += units
                 if stream.spoken >= stream.units:
                     stream.starved_at, stream.excused = self.now(), True
@@ -369,7 +371,7 @@ class FrameClock:
                     starved=s.starved_at is not None
                     or (s.units < math.inf and in_flight(stream_id)),
                     prefilling=prefilling(stream_id),
-                    served=s.arrival if s.sampled_at is None else s.sampled_at,
+                    served=s.served,
                 )
                 for stream_id, s in self._streams.items()
                 if not s.finished
