@@ -172,6 +172,14 @@ async def test_a_text_in_pieces_is_the_samples_and_the_words_of_our_own_protocol
         assert client.words() == "".join(pieces).split()
 
 
+async def another_is_served(client: Talk) -> None:
+    await client.say("Good day!", "b")
+    await client.end("b")
+    await client.until(lambda told: bool(told.audio))
+    await client.ended("b")
+    assert len(client.audio("b")) == 2 * 2 * SAMPLES
+
+
 @every_speaker
 @pytest.mark.parametrize("patience_s", [None, 0.0], ids=["in-place", "place-given-back"])
 async def test_text_that_is_slower_than_its_speech_is_waited_for(
@@ -368,11 +376,7 @@ async def test_a_full_engine_is_told_as_something_to_try_again(
                 await client.socket.recv()
             assert client.socket.close_code == code
             return
-        await client.say("Good day!", "b")
-        await client.end("b")
-        await client.until(lambda told: bool(told.audio))
-        await client.ended("b")
-        assert len(client.audio("b")) == 2 * 2 * SAMPLES
+        await another_is_served(client)
 
 
 @every_speaker
@@ -388,11 +392,7 @@ async def test_a_text_with_nothing_to_say_ends_like_any_other(
             await client.ended()
             assert not client.audio()
         if not speaker.one_stream:
-            await client.say("Good day!", "b")
-            await client.end("b")
-            await client.until(lambda told: bool(told.audio))
-            await client.ended("b")
-            assert len(client.audio("b")) == 2 * 2 * SAMPLES
+            await another_is_served(client)
 
 
 @every_speaker
