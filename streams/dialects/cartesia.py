@@ -255,7 +255,7 @@ class CartesiaDialect:
         if event.reason == "error":  # which ended it for the client
             return []
         told: list[str | bytes | Close] = []
-        if context.timestamps and (rest := context.transcript.rest_token()):
+        if context.timestamps and event.complete and (rest := context.transcript.rest_token()):
             told.append(json.dumps(_timestamps(event.context, rest)))
         told += [_flush_done(event.context, context) for _ in context.flushes]
         return [*told, json.dumps(_done(event.context))]
