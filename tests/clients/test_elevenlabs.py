@@ -42,6 +42,8 @@ async def test_the_sdk_hears_plain_calls_with_and_without_timestamps(server: Run
     sha = hashlib.sha256(pcm).hexdigest()
     for call in ("pcm_24000", "stream", "timed", "stream_timed"):
         assert heard[call]["sha"] == sha
+    fast = await native_audio(server, SpeechRequest(text=text, voice="Ada", seed=7, speed=1.2))
+    assert heard["fast"]["sha"] == hashlib.sha256(fast).hexdigest()
     assert heard["timed"]["characters"] == heard["stream_timed"]["characters"] == text
     assert heard["chunks"] == 4 and heard["in_order"] and heard["end"] <= 4 * 0.08
     assert heard["mp3_44100_128"]["head"].startswith("ff")

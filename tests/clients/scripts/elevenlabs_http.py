@@ -5,6 +5,7 @@ import hashlib
 import json
 import sys
 
+from elevenlabs import VoiceSettings
 from elevenlabs.client import ElevenLabs
 from elevenlabs.core.api_error import ApiError
 
@@ -21,6 +22,10 @@ def told(audio: bytes, characters: str = "") -> dict:
 
 answer = {name: told(b"".join(speech.convert(**ask, output_format=name))) for name in FORMATS}
 answer["stream"] = told(b"".join(speech.stream(**ask, output_format="pcm_24000")))
+fast = speech.convert(
+    **ask, output_format="pcm_24000", voice_settings=VoiceSettings(speed=1.2)
+)
+answer["fast"] = told(b"".join(fast))
 timed = speech.convert_with_timestamps(**ask, output_format="pcm_24000")
 characters = "".join(timed.alignment.characters)
 answer["timed"] = told(base64.b64decode(timed.audio_base_64), characters)
