@@ -167,19 +167,31 @@ class ElevenLabsDialect:
         self._contexts: dict[str, _Context] = {}
         self._names: dict[int, str] = {}
         self._rate = 0
+        self._begun = False
         self._closing = False
 
     def open(self) -> Sequence[ClientMessage | Reply]:
-        if self._format.in_container:  # made here, of the model's own samples
-            return [SessionOpen(voice=self._voice, format="pcm_f32le", resumable=False)]
-        format = cast(AudioFormat, self._format.encoding)
-        rate = self._format.rate
-        return [SessionOpen(voice=self._voice, format=format, sample_rate=rate, resumable=False)]
+        return []
 
     def receive(self, data: str | bytes) -> Sequence[ClientMessage | Reply]:
         if self._closing:
             return []
         message = parse(Incoming, data)
+        understood = self._understood(message)
+        if self._begun:
+            return understood
+        # Not earlier: some clients miss an error that comes before they said something.
+        self._begun = True
+        return [self._session(), *understood]
+
+    def _session(self) -> SessionOpen:
+        if self._format.in_container:  # made here, of the model's own samples
+            return SessionOpen(voice=self._voice, format="pcm_f32le", resumable=False)
+        format = cast(AudioFormat, self._format.encoding)
+        rate = self._format.rate
+        return SessionOpen(voice=self._voice, format=format, sample_rate=rate, resumable=False)
+
+    def _understood(self, message: Incoming) -> Sequence[ClientMessage | Reply]:
         if message.close_socket:
             return self._close_socket()
         name = (message.context_id or "default") if self._multi else SINGLE
@@ -305,7 +317,7 @@ class ElevenLabsDialect:
         name = event.context
         if name in self._contexts and not self._contexts[name].opened:
             del self._contexts[name]
-        if self._rate == 0 or not self._multi:
+        if (self._begun and self._rate == 0) or not self._multi:
             told.append(Close(code, event.message))
         return told
 

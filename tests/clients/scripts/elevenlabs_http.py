@@ -22,9 +22,7 @@ def told(audio: bytes, characters: str = "") -> dict:
 
 answer = {name: told(b"".join(speech.convert(**ask, output_format=name))) for name in FORMATS}
 answer["stream"] = told(b"".join(speech.stream(**ask, output_format="pcm_24000")))
-fast = speech.convert(
-    **ask, output_format="pcm_24000", voice_settings=VoiceSettings(speed=1.2)
-)
+fast = speech.convert(**ask, output_format="pcm_24000", voice_settings=VoiceSettings(speed=1.2))
 answer["fast"] = told(b"".join(fast))
 timed = speech.convert_with_timestamps(**ask, output_format="pcm_24000")
 characters = "".join(timed.alignment.characters)

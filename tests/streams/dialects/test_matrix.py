@@ -315,6 +315,7 @@ async def test_an_unknown_voice_of_the_path_is_told_and_closes(
     server: Running, kind: Callable[..., Speaker], voice: str
 ) -> None:
     async with talk(server, kind(voice=quote(voice))) as client:
+        await client.say("Hello.")
         message = json.loads(await client.socket.recv())
         assert message["error"] == "unknown_voice" and "Ada" in message["message"]
         with pytest.raises(ConnectionClosed):
