@@ -23,6 +23,8 @@ def problem_of(call):
         return [type(error).__name__, error.status_code, error.body["error_code"]]
     except ElevenLabsError as error:
         body = error.body
+        if isinstance(body, str):  # the reason for the closing, where that was heard first
+            return [type(error).__name__, error.status_code, body]
         code = body["detail"]["status"] if "detail" in body else body["error"]
         return [type(error).__name__, error.status_code, code]
     except DeepgramError as error:
