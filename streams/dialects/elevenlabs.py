@@ -23,7 +23,7 @@ from starlette.websockets import WebSocket
 
 from omni_speak.runtime.errors import InvalidRequest, SpeechError
 from omni_speak.runtime.request import EngineInfo
-from omni_speak.streams.dialect import Reply
+from omni_speak.streams.dialect import Reply, Texts
 from omni_speak.streams.dialects.text import Char, Foreign, Transcript, parse, separated
 from omni_speak.streams.encoder import OPUS_RATES, EncodedFormat, Encoder
 from omni_speak.streams.errors import close_code_of, error_json
@@ -161,11 +161,13 @@ class ElevenLabsDialect:
         self._multi = multi
         self._sync_alignment = sync_alignment
         self._normalise = normalise
+        self._texts: Texts
         self._contexts: dict[str, _Context] = {}
         self._names: dict[int, str] = {}
         self._rate = 0
 
-    def open(self) -> Sequence[ClientMessage | Reply]:
+    def open(self, texts: Texts) -> Sequence[ClientMessage | Reply]:
+        self._texts = texts
         if self._format.in_container:  # made here, of the model's own samples
             return [SessionOpen(voice=self._voice, format="pcm_f32le", resumable=False)]
         format = cast(AudioFormat, self._format.encoding)
@@ -197,6 +199,7 @@ class ElevenLabsDialect:
         if context is not None and context.ended:
             raise Refused("text_ended", "this context was closed", context=name)
         answer: list[ClientMessage | Reply] = []
+        before = self._texts(name) if context is not None else ""
         if context is None:
             if not text and self._multi:  # keeps the connection alive
                 return []
@@ -204,9 +207,7 @@ class ElevenLabsDialect:
             speed = _speed(message.voice_settings)
             answer.append(ContextOpen(context=name, speed=speed, normalise=self._normalise))
         if text.strip():
-            piece = separated(context.transcript.text, text)
-            context.transcript.append(piece)
-            answer.append(TextAppend(context=name, text=piece))
+            answer.append(TextAppend(context=name, text=separated(before, text)))
         if message.flush:
             answer.append(TextFlush(context=name))
         if not text and not self._multi:
@@ -227,6 +228,7 @@ class ElevenLabsDialect:
                     )
             case Marks():
                 context = self._contexts[event.context]
+                context.transcript.append(event.text)
                 context.alignment += context.transcript.chars(event.words)
             case WireFrame():
                 name = self._names[event.context]
@@ -236,7 +238,7 @@ class ElevenLabsDialect:
                     payload = encoder.encode(np.frombuffer(payload, "<f4"))
                 return self._audio(name, payload)
             case ContextDone():
-                return self._done(event.context)
+                return self._done(event)
             case ErrorEvent():
                 return self._error(event)
         return []
@@ -264,8 +266,10 @@ class ElevenLabsDialect:
             "charDurationsMs": [end - start for start, end in zip(starts, ends, strict=True)],
         }
 
-    def _done(self, name: str) -> list[str | bytes | Close]:
+    def _done(self, event: ContextDone) -> list[str | bytes | Close]:
+        name = event.context
         context = self._contexts[name]
+        context.transcript.append(event.text)
         context.alignment += context.transcript.rest()
         tail = context.encoder.flush() if context.encoder is not None else b""
         told = self._audio(name, tail)
