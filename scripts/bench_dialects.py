@@ -90,7 +90,7 @@ async def elevenlabs(socket: str) -> AsyncIterator[Speak]:
     async with dial(socket, path) as connection:
 
         async def speak(text: str) -> AsyncIterator[bytes]:
-            await tell(connection, context_id="a", text=text)
+            await tell(connection, context_id="a", text=text, flush=True)
             await tell(connection, context_id="a", close_context=True)
             async for data in connection:
                 message = json.loads(data)

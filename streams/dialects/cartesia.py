@@ -260,7 +260,7 @@ class CartesiaDialect:
             return []
         told: list[str | bytes | Close] = []
         context.transcript.append(event.text)
-        if context.timestamps and (rest := context.transcript.rest_token()):
+        if context.timestamps and event.complete and (rest := context.transcript.rest_token()):
             told.append(json.dumps(_timestamps(event.context, rest)))
         told += [_flush_done(event.context, context) for _ in context.flushes]
         return [*told, json.dumps(_done(event.context))]

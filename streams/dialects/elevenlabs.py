@@ -1,7 +1,8 @@
 """ElevenLabs' text-to-speech: a websocket of many contexts, or of one, and the plain HTTP calls.
 
-Texts of a websocket get a space between them where they have none. `close_context` lets what was
-sent be spoken; `isFinal` follows. Of the voice settings `speed` is honoured; what tunes a model of
+Texts of a websocket get a space between them where they have none. `close_context` lets a context
+that was flushed be spoken to its end, and cuts off one that was not; `isFinal` follows.
+`close_socket` does so with all. Of the voice settings `speed` is honoured; what tunes a model of
 theirs is taken without effect, and so is the name of theirs as `model_id`. With
 `apply_text_normalization` "off" text is read as it stands; "auto" and "on" are the same here.
 """
@@ -31,6 +32,7 @@ from omni_speak.streams.http_speech import Plain, Speech, endpoint, read_body
 from omni_speak.streams.messages import (
     SAMPLE_RATES,
     AudioFormat,
+    Cancel,
     ClientMessage,
     Close,
     ContextDone,
@@ -138,6 +140,7 @@ class OutputFormat:
 class _Context:
     transcript: Transcript = field(default_factory=Transcript)
     opened: bool = False
+    flushed: bool = False
     ended: bool = False
     encoder: Encoder | None = None
     alignment: list[Char] = field(default_factory=list)
@@ -165,6 +168,7 @@ class ElevenLabsDialect:
         self._contexts: dict[str, _Context] = {}
         self._names: dict[int, str] = {}
         self._rate = 0
+        self._closing = False
 
     def open(self, texts: Texts) -> Sequence[ClientMessage | Reply]:
         self._texts = texts
@@ -175,23 +179,33 @@ class ElevenLabsDialect:
         return [SessionOpen(voice=self._voice, format=format, sample_rate=rate, resumable=False)]
 
     def receive(self, data: str | bytes) -> Sequence[ClientMessage | Reply]:
+        if self._closing:
+            return []
         message = parse(Incoming, data)
         if message.close_socket:
-            return [SessionClose()]
+            return self._close_socket()
         name = (message.context_id or "default") if self._multi else SINGLE
         if len(name) > 64:
             raise Refused(
                 "invalid_message", "context_id may have 64 characters", param="context_id"
             )
         if message.close_context:
-            context = self._contexts.get(name)
-            if context is None or context.ended:
-                return []
-            context.ended = True
-            return [TextEnd(context=name)]
+            return self._close_context(name, flush=message.flush)
         if message.text is None and not message.flush:
             raise Refused("invalid_message", "text is missing", param="text", context=name)
         return self._text(name, message)
+
+    def _close_context(self, name: str, *, flush: bool = False) -> list[ClientMessage | Reply]:
+        context = self._contexts.get(name)
+        if context is None or context.ended:
+            return []
+        context.ended = True
+        return [TextEnd(context=name) if context.flushed or flush else Cancel(context=name)]
+
+    def _close_socket(self) -> list[ClientMessage | Reply]:
+        self._closing = True
+        ends = [message for name in self._contexts for message in self._close_context(name)]
+        return ends if self._contexts else [SessionClose()]
 
     def _text(self, name: str, message: Incoming) -> list[ClientMessage | Reply]:
         text = message.text or ""
@@ -209,6 +223,7 @@ class ElevenLabsDialect:
         if text.strip():
             answer.append(TextAppend(context=name, text=separated(before, text)))
         if message.flush:
+            context.flushed = True
             answer.append(TextFlush(context=name))
         if not text and not self._multi:
             context.ended = True
@@ -216,6 +231,10 @@ class ElevenLabsDialect:
         return answer
 
     def send(self, event: ServerMessage | WireFrame) -> Sequence[str | bytes | Close]:
+        told = self._told(event)
+        return [*told, Close(1000, "")] if self._closing and not self._contexts else told
+
+    def _told(self, event: ServerMessage | WireFrame) -> list[str | bytes | Close]:
         match event:
             case SessionOpened():
                 self._rate = event.sample_rate
@@ -270,7 +289,8 @@ class ElevenLabsDialect:
         name = event.context
         context = self._contexts[name]
         context.transcript.append(event.text)
-        context.alignment += context.transcript.rest()
+        if event.complete:
+            context.alignment += context.transcript.rest()
         tail = context.encoder.flush() if context.encoder is not None else b""
         told = self._audio(name, tail)
         del self._contexts[name]

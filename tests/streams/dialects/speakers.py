@@ -79,10 +79,10 @@ class Speaker(ABC):
 
 
 class ElevenLabs(Speaker):
-    """Without a message for a barge-in: `close_context` lets what was sent be spoken, and who is
-    interrupted ignores it and opens another context."""
+    """A barge-in closes a context that was not flushed; what was flushed is spoken to its end, and
+    who is interrupted there ignores it and opens another context."""
 
-    many, aligned = True, True
+    many, aligned, stops = True, True, True
     _call = "multi-stream-input"
     _names: ClassVar = {"pcm_s16le": "pcm", "mulaw": "ulaw", "alaw": "alaw"}
 
@@ -95,15 +95,20 @@ class ElevenLabs(Speaker):
         return {"text": text, "context_id": context}
 
     def end(self, context: str) -> _Json:
+        return {"context_id": context, "flush": True, "close_context": True}
+
+    def stop(self, context: str) -> _Json:
         return {"context_id": context, "close_context": True}
 
     def read(self, data: str | bytes) -> Told:
         message = json.loads(data)
+        final = message.get("isFinal", False)
         return Told(
             context=message.get("contextId"),
             audio=b64decode(message.get("audio") or ""),
             text="".join((message.get("alignment") or {"chars": []})["chars"]),
-            ended=message.get("isFinal", False),
+            ended=final,
+            stopped=final,
             problem=message.get("error"),
         )
 
@@ -115,7 +120,7 @@ class ElevenLabs(Speaker):
 class ElevenLabsSingle(ElevenLabs):
     """Who is interrupted closes the connection."""
 
-    many = False
+    many, stops = False, False
     one_stream = True
     full = ("overloaded", 1013)
     _call = "stream-input"

@@ -65,7 +65,7 @@ async def test_elevenlabs_alignment_is_the_text_and_texts_are_parted(server: Run
             await tell(socket, text=" ", context_id="a")
             for text in ("Hello", "there,", "my friend. ", "Bye!"):
                 await tell(socket, text=text, context_id="a")
-            await tell(socket, context_id="a", close_context=True)
+            await tell(socket, context_id="a", flush=True, close_context=True)
             heard = await hear_until(socket, "isFinal")
         aligned = [message["alignment"] for message in heard[:-1] if message["alignment"]]
         assert "".join(c for a in aligned for c in a["chars"]) == "Hello there, my friend. Bye!"
@@ -113,7 +113,7 @@ async def test_elevenlabs_contexts_are_each_a_file_of_their_own(
         for context, text in texts.items():
             await tell(socket, text=text, context_id=context)
         for context in texts:
-            await tell(socket, context_id=context, close_context=True)
+            await tell(socket, context_id=context, flush=True, close_context=True)
         ended = 0
         with anyio.fail_after(10):
             while ended < len(texts):
@@ -134,9 +134,28 @@ async def test_elevenlabs_a_name_that_was_used_is_refused_and_used_again(server:
         for speed, told in ((1.0, "isFinal"), (9.0, "error"), (1.0, "isFinal")):
             await tell(socket, text="Hi. ", context_id="a", voice_settings={"speed": speed})
             if told == "isFinal":
-                await tell(socket, context_id="a", close_context=True)
+                await tell(socket, context_id="a", flush=True, close_context=True)
             heard = await hear_until(socket, told)
             assert any(message.get("audio") for message in heard) == (told == "isFinal")
+
+
+async def test_elevenlabs_closing_the_socket_lets_what_was_flushed_be_spoken(
+    server: Running,
+) -> None:
+    async with dial(server, MULTI) as socket:
+        await tell(socket, text="One two #frames=30. ", context_id="flushed", flush=True)
+        await tell(socket, text="Say #endless. Then", context_id="not")
+        heard = await hear_until(socket, "audio")
+        await tell(socket, close_socket=True)
+        await tell(socket, text="Too late.", context_id="c", flush=True)
+        heard += [json.loads(data) async for data in socket]
+        assert socket.close_code == 1000
+    audio = {"flushed": 0, "not": 0}
+    for message in heard:
+        audio[message["contextId"]] += len(b64decode(message.get("audio") or ""))
+    assert audio["flushed"] == 30 * 2 * SAMPLES
+    assert sum(message.get("isFinal", False) for message in heard) == 2
+    await silence(server)
 
 
 async def test_cartesia_a_name_that_was_used_is_refused_and_used_again(server: Running) -> None:
