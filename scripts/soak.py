@@ -29,14 +29,13 @@ import anyio.to_thread
 import numpy as np
 import typer
 from bench import metrics, wait_until_ready
-from visitors import VISITS, Visit
+from visitors import LOOK_S, VISITS, Server, Visit
 
-VISIT_TIMEOUT_S = 300
-"""The longest one: a dozen of paragraphs, read slowly."""
+VISIT_TIMEOUT_S = 1800
+"""The longest one: a dozen of paragraphs, read slowly, from a server on a machine that is slow."""
 SETTLE_S = 90
 """For sessions whose client vanished: `limits.resume_s`, and some."""
 
-SAMPLE_S = 5.0
 MAX_GROWTH_KIB = 4.0
 """Memory that the second half of the visits may leave behind, each, beyond the noise below."""
 NOISE_MIB = 48.0
@@ -58,7 +57,7 @@ GONE = (
 class Soak:
     """`tell` has the server log what it does. `memory`: visits so far and its KiB, over time."""
 
-    url: str
+    server: Server
     tell: Callable[[], None]
     seed: int
     visits: Counter[str] = field(default_factory=Counter)
@@ -70,7 +69,7 @@ class Soak:
         name = visit.__name__
         try:
             with anyio.fail_after(VISIT_TIMEOUT_S):
-                await visit(self.url, random.Random(f"{self.seed}/{number}"), self.seen)
+                await visit(self.server, random.Random(f"{self.seed}/{number}"), self.seen)
         except Exception as error:  # noqa: BLE001  whatever went wrong is told at the end
             self.tell()
             now = await self.read()
@@ -80,13 +79,14 @@ class Soak:
         self.visits[name] += 1
 
     async def read(self) -> dict[str, float]:
-        return await anyio.to_thread.run_sync(metrics, self.url)
+        return await anyio.to_thread.run_sync(metrics, self.server.url)
 
     async def watch(self) -> None:
         while True:
-            kib = (await self.read())["process_resident_memory_bytes"] / 1024
-            self.memory.append((self.visits.total(), kib))
-            await anyio.sleep(SAMPLE_S)
+            now = await self.read()
+            self.memory.append((self.visits.total(), now["process_resident_memory_bytes"] / 1024))
+            self.server.look(now["omni_speak_engine_steps_total"])
+            await anyio.sleep(LOOK_S)
 
     async def settled(self, before: dict[str, float] | None = None) -> dict[str, float]:
         """What the server says with nobody there, once it is as `before`, or waited for in vain."""
@@ -103,14 +103,9 @@ class Soak:
 async def soak(url: str, tell: Callable[[], None], seed: int, seconds: float, clients: int) -> bool:
     """Whether everything held; tells what did not."""
     await wait_until_ready(url)
-    it = Soak(url, tell, seed)
+    it = Soak(Server(url), tell, seed)
     numbers = itertools.count()
-    async with anyio.create_task_group() as tasks:
-        for visit in VISITS:
-            tasks.start_soon(it.visit, visit, next(numbers))
-    before = await it.settled()
     kinds = random.Random(seed)
-    end = time.monotonic() + seconds
 
     async def client() -> None:
         while time.monotonic() < end:
@@ -119,6 +114,12 @@ async def soak(url: str, tell: Callable[[], None], seed: int, seconds: float, cl
 
     async with anyio.create_task_group() as watch:
         watch.start_soon(it.watch)
+        async with anyio.create_task_group() as tasks:
+            for visit in VISITS:
+                tasks.start_soon(it.visit, visit, next(numbers))
+        before = await it.settled()
+        it.memory.clear()
+        end = time.monotonic() + seconds
         async with anyio.create_task_group() as tasks:
             for _ in range(clients):
                 tasks.start_soon(client)
