@@ -51,6 +51,7 @@ from omni_speak.streams.websocket import Conversation, conversation
 logger = logging.getLogger(__name__)
 
 SEND_BUFFER_BYTES = 64 * 1024
+KEEP_ALIVE_S = 75
 
 WEB = Path(__file__).parent / "web"
 PAGE_HEADERS = {
@@ -286,6 +287,8 @@ async def serve(
         ws_ping_timeout=send_timeout,  # the answer waits behind what was not taken yet
         ssl_certfile=tls and tls[0],
         ssl_keyfile=tls and tls[1],
+        # A client that speaks now and then need not connect anew each time.
+        timeout_keep_alive=KEEP_ALIVE_S,
         log_config=_LOGGING,
         access_log=False,
         timeout_graceful_shutdown=1,

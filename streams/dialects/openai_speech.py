@@ -69,6 +69,7 @@ class SpeechBody(BaseModel):
     stream: bool | None = None
     sample_rate: SampleRate | None = None
     language: str | None = None
+    task_type: Literal["CustomVoice"] | None = None
     max_new_tokens: int | None = Field(None, ge=1, le=1_000_000)
     initial_codec_chunk_frames: Literal[1] | None = None
     word_timestamps: bool = False

@@ -2,7 +2,8 @@
 
 Text is spoken as it comes, whatever `split_granularity` asks for: an utterance is one run of
 speech, so it has one sentence, number 0. It ends with `input.done`. What belongs to an utterance is
-told when the one before it is done; it waits here, up to `MAX_WAITING_BYTES`.
+told when the one before it is done; it waits here, up to `MAX_WAITING_BYTES`. Whose first
+`session.config` is refused is told and sent away.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from omni_speak.streams.dialects.openai_speech import (
 )
 from omni_speak.streams.dialects.text import Foreign, parse
 from omni_speak.streams.encoder import Encoder
+from omni_speak.streams.errors import close_code_of
 from omni_speak.streams.messages import (
     DEFAULT_LEAD_MS,
     POLICY_VIOLATION,
@@ -70,7 +72,8 @@ class Text(Foreign):
 
 
 class Config(Foreign):
-    """What is only ever null is theirs, and not here."""
+    """What is only ever null is theirs, and not here; a voice of the model's own is what they call
+    a custom one."""
 
     type: Literal["session.config"] = "session.config"
     model: str | None = None
@@ -84,8 +87,8 @@ class Config(Foreign):
     split_granularity: Literal["none", "sentence", "clause"] = "none"
     initial_codec_chunk_frames: Literal[1] | None = None
     max_new_tokens: None = None
+    task_type: Literal["CustomVoice"] | None = None
     instructions: None = None
-    task_type: None = None
     ref_audio: None = None
     ref_text: None = None
     x_vector_only_mode: None = None
@@ -334,11 +337,11 @@ class SpeechStreamDialect:
     def _error(self, event: ErrorEvent) -> list[str | bytes | Close]:
         if event.code == "unknown_context":  # why it was not opened, or ended, was told
             return []
-        if not self._opened:
-            self._config = None
         told = json.dumps(
             {"type": "error", "message": event.message, "code": event.code, "param": event.param}
         )
+        if not self._opened:  # or a client that is refused waits for its audio
+            return [told, Close(close_code_of(event), event.message)]
         utterance = next((u for u in self._utterances if u.name == event.context), None)
         if utterance is None:
             return [told]

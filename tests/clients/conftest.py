@@ -4,13 +4,17 @@ A client's script gets the server's URL as its argument and prints one JSON obje
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
 from typing import Any, Protocol
 
 import anyio
+import av
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.streams.conftest import Running, server
 
@@ -36,6 +40,14 @@ async def run_client(
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
+
+
+def decoded(file: bytes, rate: int) -> NDArray[Any]:
+    """Its samples, which must be mono and at this rate."""
+    with av.open(io.BytesIO(file)) as container:
+        frames = list(container.decode(audio=0))
+    assert {(frame.sample_rate, frame.layout.name) for frame in frames} == {(rate, "mono")}
+    return np.concatenate([frame.to_ndarray()[0] for frame in frames])
 
 
 __all__ = ["Running", "server"]

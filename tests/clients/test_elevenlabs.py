@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from base64 import b64decode
 from pathlib import Path
 
-import av
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from omni_speak.runtime.request import SpeechRequest
 from omni_speak.streams.access import self_signed
-from tests.clients.conftest import Running, run_client
+from tests.clients.conftest import Running, decoded, run_client
 from tests.streams.conftest import native_audio, serving
 from tests.streams.fake_engine import SAMPLES
 
@@ -73,11 +69,3 @@ async def test_the_sdk_streams_text_over_tls_in_every_format(
         ms = 1000 * len(decoded(audio[name], rate)) / rate
         # An encoder looks ahead by a block or two, and fills the last one.
         assert 4 * 80 <= ms <= 4 * 80 + 3 * block_ms, name
-
-
-def decoded(file: bytes, rate: int) -> NDArray[np.float32]:
-    """Its samples, which must be mono and at this rate."""
-    with av.open(io.BytesIO(file)) as container:
-        frames = list(container.decode(audio=0))
-    assert {(frame.sample_rate, frame.layout.name) for frame in frames} == {(rate, "mono")}
-    return np.concatenate([frame.to_ndarray()[0] for frame in frames])

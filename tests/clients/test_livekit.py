@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import anyio.lowlevel
 import pytest
 
+from omni_speak.streams.access import Policy
 from tests.clients.conftest import Running, run_client
-from tests.streams.fake_engine import SAMPLES
+from tests.streams.conftest import native_audio, serving
+from tests.streams.fake_engine import SAMPLES, FakeEngine
 
 pytestmark = [pytest.mark.anyio, pytest.mark.clients]
 
@@ -33,3 +41,34 @@ async def test_openai_speaks_whole_texts_and_is_interrupted(server: Running) -> 
     assert heard["mp3"] >= heard["pcm"]  # the encoder adds silence at both ends
     assert heard["refused"] == 404
     assert not server.engine.running
+
+
+KEY = "a-token-long-enough"
+UNKNOWN_VOICE = {
+    "openai": ["APIStatusError", 404],
+    "elevenlabs": ["APIStatusError", 1008],
+    "cartesia": ["APIError", None],  # it reads no status
+    "deepgram": ["APIStatusError", 400],
+}
+
+
+@pytest.mark.parametrize("plugin", UNKNOWN_VOICE)
+async def test_slow_text_and_what_is_wrong(server: Running, plugin: str) -> None:
+    engine = FakeEngine(patience_s=0.0)  # a place is given back as soon as text is late
+    async with serving(engine, policy=Policy(tokens=(KEY,))) as guarded:
+        told = await run_client("livekit", "livekit_rows.py", guarded, plugin, "Ada", KEY)
+        with anyio.fail_after(10):  # it vanished while it was spoken to
+            while engine.running:
+                await anyio.lowlevel.checkpoint()
+
+    async def expected(text: str) -> dict[str, Any]:
+        asked = [each for each in engine.asked if each.text.startswith(text.split()[0])][-1]
+        audio = await native_audio(server, replace(asked, text=text))
+        words = text.split() if plugin in ("elevenlabs", "cartesia") else []
+        return {"sha": hashlib.sha256(audio).hexdigest(), "words": words}
+
+    slow = "One two three four five six. Seven eight nine ten eleven. Twelve."
+    assert told["slow"] == await expected(slow)
+    assert told["next"] == await expected("Next, please.")
+    assert told["voice"] == UNKNOWN_VOICE[plugin]
+    assert told["key"] == ["APIStatusError", 401]

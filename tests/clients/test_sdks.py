@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from omni_speak.runtime.request import SpeechRequest
@@ -74,3 +76,11 @@ async def test_deepgram_version_2_tells_what_was_heard(server: Running) -> None:
     )
     assert interrupted["metadata"]["speech_id"] == heard["metadata"]["speech_id"]
     assert heard["total"]["total_audio_duration_ms"] == 200
+
+
+async def test_every_format_is_heard_before_the_text_was_spoken(server: Running) -> None:
+    early = await run_client("sdk", "early.py", server)
+    assert len(early) == 15 + 9 + 14 and min(early.values()) > 0
+    with anyio.fail_after(10):  # it left each of them
+        while server.engine.running:
+            await anyio.lowlevel.checkpoint()

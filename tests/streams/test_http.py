@@ -14,6 +14,7 @@ import soundfile
 
 from omni_speak.runtime.request import SpeechRequest
 from omni_speak.streams.audio import to_s16le, wav_header
+from omni_speak.streams.dialects.openai_speech import HOSTED_VOICES
 from omni_speak.streams.service import WARM_UP_STREAMS
 from omni_speak.streams.speaking import SpokenResult, speak_text
 from tests.streams.conftest import Running, serving
@@ -130,6 +131,13 @@ async def test_malformed_bodies(server: Running, body: bytes, status: int) -> No
 
 async def test_voice_names_in_any_case(server: Running) -> None:
     assert (await post(server, seed=1)).content == (await post(server, seed=1, voice="ADA")).content
+
+
+@pytest.mark.parametrize("voice", HOSTED_VOICES)
+async def test_the_hosted_voices_names_are_ours_in_turn(server: Running, voice: str) -> None:
+    assert (await post(server, voice=voice)).status_code == 200
+    ours = server.engine.info.voices
+    assert server.engine.asked[-1].voice == ours[HOSTED_VOICES.index(voice) % len(ours)]
 
 
 async def test_audio_cut_short_is_not_a_plain_success(server: Running) -> None:

@@ -17,13 +17,18 @@ ask = {
 speech = client.audio.speech
 
 answer = {"models": [model.id for model in client.models.list()]}
+endless = ask | {"input": "Say #endless"}
 for format in ("pcm", "wav", "mp3", "opus", "flac", "aac"):
     whole = speech.create(**ask, response_format=format)
+    with speech.with_streaming_response.create(**endless, response_format=format) as response:
+        early = next(response.iter_bytes())
     answer[format] = {
         "type": whole.response.headers["content-type"],
-        "head": whole.content[:4].hex(),
-        "sha": hashlib.sha256(whole.content).hexdigest(),
+        "data": base64.b64encode(whole.content).decode(),
+        "early": len(early),
     }
+fast = speech.create(**ask, speed=1.5, response_format="pcm")
+answer["fast"] = hashlib.sha256(fast.content).hexdigest()
 with speech.with_streaming_response.create(**ask, response_format="pcm") as response:
     streamed = b"".join(response.iter_bytes())
 answer["streamed"] = hashlib.sha256(streamed).hexdigest()

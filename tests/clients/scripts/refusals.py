@@ -6,12 +6,10 @@ import sys
 
 import cartesia
 import openai
-import websockets.exceptions
 from deepgram import DeepgramClient
-from deepgram.core.api_error import ApiError as DeepgramError
 from deepgram.environment import DeepgramClientEnvironment
 from elevenlabs.client import ElevenLabs
-from elevenlabs.core.api_error import ApiError as ElevenLabsError
+from problems import Told, problem_of
 
 url, key, text = sys.argv[1:4]
 ws = url.replace("http", "ws")
@@ -69,10 +67,6 @@ def deepgram():
     return DeepgramClient(api_key=key, environment=DeepgramClientEnvironment(**places))
 
 
-class Told(Exception):
-    """An error that is a message."""
-
-
 CALLS = {
     "openai": of_openai,
     "elevenlabs": of_elevenlabs,
@@ -84,26 +78,4 @@ CALLS = {
     "deepgram websocket 2": lambda: of_deepgram_websocket(deepgram().speak.v2),
 }
 
-answer = {}
-for name, call in CALLS.items():
-    try:
-        call()
-    except openai.APIStatusError as error:
-        answer[name] = [type(error).__name__, error.status_code, error.code]
-    except cartesia.APIStatusError as error:
-        answer[name] = [type(error).__name__, error.status_code, error.body["error_code"]]
-    except ElevenLabsError as error:
-        body = error.body
-        code = body["detail"]["status"] if "detail" in body else body["error"]
-        answer[name] = [type(error).__name__, error.status_code, code]
-    except DeepgramError as error:
-        answer[name] = [type(error).__name__, error.status_code, error.body["err_code"]]
-    except websockets.exceptions.InvalidStatus as error:
-        body = json.loads(error.response.body)
-        code = body.get("error_code") or body.get("err_code") or body["detail"]["status"]
-        answer[name] = [type(error).__name__, error.response.status_code, code]
-    except websockets.exceptions.ConnectionClosed as error:
-        answer[name] = [type(error).__name__, error.rcvd.code, error.rcvd.reason]
-    except Told as error:
-        answer[name] = list(error.args)
-print(json.dumps(answer))
+print(json.dumps({name: problem_of(call) for name, call in CALLS.items()}))

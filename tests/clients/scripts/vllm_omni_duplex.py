@@ -1,9 +1,12 @@
 """vllm-omni's DuplexClient: URL, maybe a key; turns, a barge-in, a connection that breaks while it
-speaks."""
+speaks, text slower than its speech, and what is wrong. Its answer is there when it vanishes, in the
+middle of a speech that has no end."""
 
 import asyncio
+import hashlib
 import importlib.util
 import json
+import os
 import sys
 
 # The package's own __init__ imports its server, which needs torch; its client does not.
@@ -23,13 +26,14 @@ config = SessionConfig(voice="Ada")
 reconnect = ReconnectPolicy(backoff_s=(0.0, 0.01))
 
 
-def connect(**options):
-    return DuplexClient(url, model="fake", config=config, reconnect=reconnect, **options)
+def connect(config=config):
+    return DuplexClient(url, model="fake", config=config, reconnect=reconnect)
 
 
-async def say(client, *pieces):
+async def say(client, *pieces, pause=0.0):
     for piece in pieces:
         await client.send({"type": "input.text.append", "text": piece})
+        await asyncio.sleep(pause)
     await client.commit()
 
 
@@ -39,7 +43,8 @@ async def hear(client, response):
         audio += chunk
         await client.ack_playback(response.played_ms, response_id=response.response_id)
     done = response.done_event.raw["response"]["status"]
-    return {"bytes": len(audio), "words": response.transcript, "status": done}
+    sha = hashlib.sha256(audio).hexdigest()
+    return {"sha": sha, "bytes": len(audio), "words": response.transcript, "status": done}
 
 
 async def turns():
@@ -87,6 +92,27 @@ async def broken():
         return {"bytes": size, "words": response.transcript}
 
 
+async def slow():
+    async with connect() as client:
+        await say(client, "Five six. Seven ", "eight. Nine ", "ten.", pause=0.3)
+        return await hear(client, await anext(client.responses()))
+
+
+async def unknown_voice():
+    try:
+        async with connect(SessionConfig(voice="nosuchvoice")):
+            pass
+    except (DuplexConnectionError, DuplexProtocolError) as error:
+        return [type(error).__name__, str(error)]
+
+
+async def vanish():
+    async with connect() as client:
+        await say(client, "Left #endless")
+        await anext((await anext(client.responses())).audio())
+        os._exit(0)
+
+
 async def refused(ask):
     async with connect() as client:
         await ask(client)
@@ -103,10 +129,14 @@ async def main():
         "broken": await broken(),
         "audio": await refused(lambda client: client.append_audio(b"\0\0")),
         "full": await refused(lambda client: say(client, "Too #crowd many")),
+        "malformed": await refused(lambda client: say(client, 5)),
+        "slow": await slow(),
+        "voice": await unknown_voice(),
     }
 
 
 try:
-    print(json.dumps(asyncio.run(main())))
+    print(json.dumps(asyncio.run(main())), flush=True)
+    asyncio.run(vanish())
 except DuplexConnectionError as error:
     print(json.dumps({"not let in": str(error)}))

@@ -207,6 +207,17 @@ async def test_cartesia_parts_phrases_that_are_not_to_be_buffered(
     assert [word for marks in told for word in marks["words"]] == words
 
 
+async def test_cartesia_counts_flushes_and_says_which_a_chunk_is_of(server: Running) -> None:
+    async with dial(server, CARTESIA) as socket:
+        for text in ("One two ", "three "):
+            await tell(socket, **cartesia("a", text, flush=True, **{"continue": True}))
+        await tell(socket, **cartesia("a", "four."))
+        heard = await hear_until(socket, "done")
+    told = [(message["type"], message.get("flush_id")) for message in heard[:-1]]
+    first = [("chunk", 1), ("chunk", 1), ("flush_done", 1)]
+    assert told == [*first, ("chunk", 2), ("flush_done", 2), ("chunk", 3)]
+
+
 async def test_deepgram_clear_is_a_barge_in_and_turns_do_not_mix(server: Running) -> None:
     async with dial(server, DEEPGRAM) as socket:
         assert (await hear(socket))["type"] == "Metadata"
@@ -227,6 +238,19 @@ async def test_deepgram_clear_is_a_barge_in_and_turns_do_not_mix(server: Running
         flushed = [{"type": "Flushed", "sequence_id": n} for n in range(2)]
         assert sizes == [2 * SAMPLES, 2 * SAMPLES, flushed[0], 2 * SAMPLES, flushed[1]]
         assert socket.close_code == 1000
+
+
+async def test_empty_texts_keep_an_elevenlabs_connection_and_open_nothing(server: Running) -> None:
+    async with dial(server, MULTI) as socket:
+        await tell(socket, text="")
+        await tell(socket, text="", context_id="a")
+        await tell(socket, text="Hi", context_id="a", flush=True)  # or it waits for more
+        heard = await hear_until(socket, "audio")
+        await tell(socket, text="", context_id="a")
+        await tell(socket, context_id="a", close_context=True)
+        heard += await hear_until(socket, "isFinal")
+    assert {message["contextId"] for message in heard} == {"a"}
+    assert len(b"".join(b64decode(message.get("audio") or "") for message in heard)) == 2 * SAMPLES
 
 
 async def test_an_idle_elevenlabs_connection_is_closed(server: Running) -> None:

@@ -352,7 +352,15 @@ async def test_an_unknown_voice_of_the_query_is_refused_at_the_door(
     assert await refused(server, kind(voice="zoe")) == (400, "invalid_request")
 
 
-@pytest.mark.parametrize("kind", [Cartesia, OmniStream, OmniRealtime])
+async def test_an_unknown_voice_of_a_first_message_is_told_and_closes(server: Running) -> None:
+    async with talk(server, OmniStream(voice="zoe")) as client:
+        await client.until(lambda told: told.problem == "unknown_voice")
+        with pytest.raises(ConnectionClosed):
+            await client.socket.recv()
+        assert client.socket.close_code == 1008
+
+
+@pytest.mark.parametrize("kind", [Cartesia, OmniRealtime])
 async def test_an_unknown_voice_of_a_message_leaves_the_connection_usable(
     server: Running, kind: Callable[..., Speaker]
 ) -> None:

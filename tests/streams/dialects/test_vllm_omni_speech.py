@@ -44,6 +44,7 @@ async def post(server: Running, **body: Any) -> Any:
         {"language": "auto"},
         {"language": "English"},
         {"language": "en"},
+        {"task_type": "CustomVoice"},
         {"max_new_tokens": 100},
         {"initial_codec_chunk_frames": 1},
         {"extra_params": {}},
