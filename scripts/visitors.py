@@ -494,7 +494,8 @@ async def elevenlabs(server: Server, chance: Random, seen: Counter[str]) -> None
             for piece in some_text(chance).split():
                 await tell(socket, text=piece + " ", context_id=name, flush=chance.random() < 0.05)
                 await pause(chance, 0.05)
-            await tell(socket, context_id=name, close_context=True)
+            flush = chance.random() < 0.7  # or what was not flushed is cut off
+            await tell(socket, context_id=name, flush=flush, close_context=True)
             await blurt(socket, chance)
             if left(socket, chance, seen):
                 return

@@ -178,6 +178,7 @@ class _Run:
     word: tuple[int, int] = (0, 0)
     word_start: float = 0.0
     feeding: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    fed: anyio.Event = field(default_factory=anyio.Event)
     open: bool = False
 
     def __post_init__(self) -> None:
@@ -271,8 +272,10 @@ class TextStream:
             run = _Run(self._engine.speak(request, open_text=open_text), [segment], samples)
             self._run, run.open = run, open_text
             if open_text and self._tasks is not None:
-                self._tasks.start_soon(self._feed, run)
-            key = True
+                self._tasks.start_soon(self._feed_aside, run)
+            else:
+                run.fed.set()
+            key, speakable = True, True
             try:
                 async with _closing(run.stream) as spoken_frames:
                     async for frame in spoken_frames:
@@ -294,10 +297,13 @@ class TextStream:
                         frames += 1
                         samples += len(frame.pcm)
             except NothingToSay:
-                continue
+                speakable = False
             finally:
                 run.feeding.cancel()
                 self._run = None
+            await run.fed.wait()  # or a segment in its hands would be missed
+            if not speakable:
+                continue
             result = run.stream.result
             if result is not None and result.finish_reason == "starved":
                 self._take_back(run)
@@ -318,6 +324,12 @@ class TextStream:
         if following is not None:
             self._waiting.appendleft(following)
         return following is not None
+
+    async def _feed_aside(self, run: _Run) -> None:
+        try:
+            await self._feed(run)
+        finally:
+            run.fed.set()
 
     async def _feed(self, run: _Run) -> None:
         """Give the request what comes, up to the text's end or all that it can take."""

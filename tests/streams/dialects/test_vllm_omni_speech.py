@@ -206,26 +206,48 @@ async def test_a_config_can_change_between_utterances(server: Running) -> None:
         assert (await utterance(socket))[1] == expected("Hello.", 1, voice="bob", seed=8, speed=1.5)
 
 
-@pytest.mark.parametrize(
-    ("config", "code"),
-    [
-        ({"voice": "zoe"}, "unknown_voice"),
-        ({"model": "another"}, "model_not_found"),
-        ({"language": "Klingon"}, "invalid_request"),
-        ({"word_timestamps": True, "stream_audio": False}, "invalid_message"),
-        ({"ref_audio": "data:"}, "invalid_message"),
-        ({"max_new_tokens": 5}, "invalid_message"),
-        ({"misspelt": 1}, "unknown_field"),
-    ],
-)
-async def test_a_config_that_cannot_be_is_refused_and_another_taken(
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"model": "another"}, "model_not_found"),
+    ({"language": "Klingon"}, "invalid_request"),
+    ({"word_timestamps": True, "stream_audio": False}, "invalid_message"),
+    ({"ref_audio": "data:"}, "invalid_message"),
+    ({"task_type": "Base"}, "invalid_message"),
+    ({"max_new_tokens": 5}, "invalid_message"),
+    ({"misspelt": 1}, "unknown_field"),
+]
+
+
+@pytest.mark.parametrize(("config", "code"), [({"voice": "zoe"}, "unknown_voice"), *WRONG])
+async def test_a_first_config_that_cannot_be_is_told_and_ends_the_connection(
     server: Running, config: Any, code: str
 ) -> None:
     async with dial(server, STREAM) as socket:
         await configure(socket, **config)
+        await say(socket, "Hello.")
         error = await hear(socket)
         assert (error["type"], error["code"]) == ("error", code)
-        await configure(socket)
+        with pytest.raises(ConnectionClosed):
+            await socket.recv()
+        assert socket.close_code == 1008
+
+
+async def test_text_before_any_config_is_told_and_ends_the_connection(server: Running) -> None:
+    async with dial(server, STREAM) as socket:
+        await tell(socket, type="input.text", text="Too early.")
+        assert (await hear(socket))["code"] == "session_not_configured"
+        with pytest.raises(ConnectionClosed):
+            await socket.recv()
+
+
+@pytest.mark.parametrize(("config", "code"), WRONG)
+async def test_another_config_that_cannot_be_leaves_the_one_before(
+    server: Running, config: Any, code: str
+) -> None:
+    async with dial(server, STREAM) as socket:
+        await configure(socket, task_type="CustomVoice")
+        await configure(socket, **config)
+        error = await hear(socket)
+        assert (error["type"], error["code"]) == ("error", code)
         await say(socket, "Hello.")
         assert (await utterance(socket))[1] == expected("Hello.", 1)
 
@@ -237,8 +259,6 @@ async def test_a_malformed_message_leaves_the_connection_usable(
     server: Running, data: str | bytes
 ) -> None:
     async with dial(server, STREAM) as socket:
-        await tell(socket, type="input.text", text="Too early.")
-        assert (await hear(socket))["code"] == "session_not_configured"
         await configure(socket)
         await socket.send(data)
         assert (await hear(socket))["type"] == "error"
