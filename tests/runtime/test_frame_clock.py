@@ -17,6 +17,7 @@ from omni_speak.runtime.frame_clock import (
     HYSTERESIS,
     MIN_PREFILL,
     FrameClock,
+    Plan,
     StreamView,
     capacity,
     plan,
@@ -354,8 +355,15 @@ class Simulated:
             clock.vocoder.observe(rows, 0, Spent(wall=2 * self.decode, work=self.decode))
         return clock.capacity(64)
 
-    def run(self, arrivals: list[tuple[float, str, int]], seconds: float, bound: float = 2.0):
-        """arrivals: (when, name, prompt tokens) → (clock, first audio by name)."""
+    def run(
+        self,
+        arrivals: list[tuple[float, str, int]],
+        seconds: float,
+        bound: float = 2.0,
+        plain: bool = False,
+    ):
+        """arrivals: (when, name, prompt tokens) → (clock, first audio by name). `plain` is vLLM's
+        own order: everybody in every step, prompts as much as a step takes."""
         time = Time()
         time.now = 0.0
         clock = FrameClock(PERIOD, time)
@@ -395,6 +403,14 @@ class Simulated:
                 prompt[name] = tokens
             deliver()
             todo = clock.plan(lambda name: prompt[name] > 0)
+            if plain:
+                todo = Plan(
+                    rows=tuple(name for name, tokens in prompt.items() if not tokens),
+                    prefills=tuple(name for name, tokens in prompt.items() if tokens),
+                    prefill_tokens=self.max_step_tokens,
+                    ahead=frozenset(),
+                    wake=math.inf,
+                )
             if not todo.rows and not todo.prefills:
                 soon = [todo.wake, *opens.values()]
                 soon += [a[0] for a in waiting[:1]] + [r[0] for r in ready[:1]]
@@ -455,6 +471,27 @@ def test_listeners_stay_in_time_beside_more_files_than_the_machine_can_keep_up_w
     assert clock.underruns == 0
     assert max(first[name] - at for at, name, _ in listeners) < FIRST_AUDIO_TARGET
     assert len(first) == 50  # no file was forgotten
+
+
+def clean_streams(machine: Simulated, files: int, plain: bool = False) -> int:
+    """How many listeners, coming one after the other, nobody of them ever running dry."""
+    streams = 10
+    while True:
+        arrivals = [(0.0, f"file{i}", 1) for i in range(files)]
+        arrivals += [(1.0 + 0.05 * i, f"s{i}", 1) for i in range(streams)]
+        clock, _ = machine.run(arrivals, 8.0, plain=plain)
+        if clock.underruns:
+            return streams - 1
+        streams += 1
+
+
+def test_files_cost_listeners_no_places_as_they_do_in_plain_order() -> None:
+    """35 rows fit into a period."""
+    machine = Simulated(fixed=0.010, row=0.002, token=0.0002, decode=0.010)
+    assert clean_streams(machine, files=0, plain=True) == 35
+    assert clean_streams(machine, files=16, plain=True) == 35 - 16
+    assert clean_streams(machine, files=0) >= 35
+    assert clean_streams(machine, files=16) >= 32
 
 
 def test_capacity_counts_work_not_waiting() -> None:
