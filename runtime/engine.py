@@ -489,6 +489,7 @@ class SpeechEngine:
     def _abort_request(self, request_id: str) -> None:
         self._core.abort_requests([request_id])
         self._vocoder.drop(request_id)
+        self._clock.close(request_id)  # again: it may have been opened since
 
     def _fail_requests(self, request_ids: Sequence[str], error: SpeechError) -> None:
         """End these requests with an error. Their KV may be wrong: nobody may find it again."""

@@ -24,6 +24,10 @@ COMFORT = 0.5
 """While somebody has less slack than `FIRST_AUDIO_TARGET`, who has more than this sits out, if the
 others are enough to keep up."""
 
+LONGEST_WAIT = 2.0
+"""A stream whose last frame is this long ago is as urgent as one that runs dry, whatever is taken
+for its lead: when there is too little time for all, nobody goes without any."""
+
 HYSTERESIS = 0.5
 """A held stream comes back when its lead is under this share of its bound."""
 
@@ -69,6 +73,10 @@ class StreamView:
             return math.inf
         return self.arrival + FIRST_AUDIO_TARGET - now if self.lead is None else self.lead
 
+    def urgency(self, now: float) -> float:
+        """Its slack, or the time until it has waited for long enough."""
+        return min(self.slack(now), self.served + LONGEST_WAIT - now)
+
     @property
     def release(self) -> float:
         """The lead at which it comes back once it is held."""
@@ -108,12 +116,13 @@ def plan(
 
     But never so few at once that the steps' fixed cost leaves no time for all: under load who is
     comfortable now is in haste soon. Files come last, by turns: beside listeners, as many as keep
-    all to the frames of `places` streams, and one at least.
+    all to the frames of `places` streams, and one at least. Whoever was left out for
+    `LONGEST_WAIT`, listener or file, comes before who was not.
 
     `period` is a frame's; `step` a step's expected time; `reserve` what a frame still takes after
     it (the vocoder). A step may take half the least slack (also a held stream's), but its rows
     always a frame's time, and its prefill half of one: rounds of all streams within a frame are
-    what keeps all in time.
+    what keeps all in time. On a machine too slow for that, rows may take as long as what is fixed.
     """
     slack = [s.slack(now) for s in streams if s.lead is not None and not s.starved]
     allowed = max((min(slack, default=math.inf) - reserve) / 2, period / 2)
@@ -124,16 +133,19 @@ def plan(
         heard = len(able) - len(files)
         a_period = places - sum(not s.is_file for s in streams)
         files = files[: max(int(a_period * step.predict(heard) / period), 1)]
-    due = sorted((s for s in able if not s.is_file), key=lambda s: s.slack(now))
-    if due and due[0].slack(now) < FIRST_AUDIO_TARGET:
+    due = sorted((s for s in able if not s.is_file), key=lambda s: s.urgency(now))
+    if any(s.slack(now) < FIRST_AUDIO_TARGET for s in due):
         with_files = replace(step, fixed=step.predict(len(files)))
         enough = with_files.rows_to_keep_up(len(due), MAX_LOAD * period)
-        hasty = sum(s.slack(now) <= COMFORT for s in due)
+        hasty = sum(s.urgency(now) <= COMFORT for s in due)
         due = due[: max(enough, hasty)]
     due += files
-    rows = [s.id for s in due if not s.prefilling][: step.rows_within(max(allowed, period))]
+    rows = [s for s in due if not s.prefilling]
+    most = step.rows_within(max(allowed, period, 2 * step.fixed))
+    if len(rows) > most:
+        rows = sorted(rows, key=lambda s: s.urgency(now))[:most]
     return Plan(
-        rows=tuple(rows),
+        rows=tuple(s.id for s in rows),
         prefills=tuple(s.id for s in due if s.prefilling),
         prefill_tokens=max(step.prefill_within(allowed, len(rows)), MIN_PREFILL),
         ahead=frozenset(s.id for s in ahead),

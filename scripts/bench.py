@@ -72,6 +72,15 @@ class Row:
     loop_max: float = math.nan
 
 
+@dataclass
+class Heard:
+    """What came of one run: the players' utterances, and the seconds of speech that files got
+    beside them."""
+
+    utterances: list[Utterance] = field(default_factory=list)
+    filed: float = 0.0
+
+
 async def speak(
     client: DuplexClient, text: str, seed: int, max_lead_ms: int = DEFAULT_LEAD_MS
 ) -> Utterance:
@@ -107,17 +116,17 @@ async def run_clients(
     max_lead_ms: int = DEFAULT_LEAD_MS,
     bulk: int = 0,
     stalled: int = 0,
-) -> list[Utterance]:
+) -> Heard:
     """`streams` clients, each speaking one utterance after the other for about `seconds`; beside
     them, and not counted, `bulk` that read long texts as fast as they come, as for files, and
     `stalled` that ask for as much and then read nothing."""
-    utterances: list[Utterance] = []
+    heard = Heard()
 
     async def read_fast() -> None:
         async with DuplexClient(server) as connection:
             while True:
-                async for _ in connection.speak(" ".join(SENTENCES), max_lead_ms=None):
-                    pass
+                async for frame in connection.speak(" ".join(SENTENCES), max_lead_ms=None):
+                    heard.filed += len(frame.pcm) / connection.info.sample_rate
 
     async def read_nothing() -> None:
         async with DuplexClient(server) as connection:
@@ -132,7 +141,7 @@ async def run_clients(
             while time.perf_counter() < end:
                 text = chance.choice(SENTENCES)
                 seed = chance.randrange(2**31)
-                utterances.append(await speak(connection, text, seed, max_lead_ms))
+                heard.utterances.append(await speak(connection, text, seed, max_lead_ms))
 
     async with anyio.create_task_group() as background:
         for _ in range(bulk):
@@ -143,7 +152,7 @@ async def run_clients(
             for number in range(streams):
                 tasks.start_soon(client, number)
         background.cancel_scope.cancel()
-    return utterances
+    return heard
 
 
 def summarise(streams: int, utterances: list[Utterance]) -> Row:
@@ -164,17 +173,59 @@ def summarise(streams: int, utterances: list[Utterance]) -> Row:
 
 @dataclass(kw_only=True)
 class ClockRow(Row):
-    """One concurrency under one ordering; `cpu` is the server's, in cores."""
+    """One concurrency under one ordering. In cores: `cpu` is the server's, `others` what neither
+    it nor the clients used; in seconds of speech a second: `filed`, what readers of files got."""
 
     ordering: str
     bulk: int
+    filed: float
     cpu: float
+    others: float
 
 
 def cpu_seconds(pid: int) -> float:
     """What a process has used, in user and kernel."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def busy_seconds() -> float:
+    """What all processes have used, and the machine's host has taken."""
+    user, nice, system, _, _, *others = (
+        int(ticks) for ticks in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    )
+    return (user + nice + system + sum(others)) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Turns:
+    """What one ordering did in all its turns at one concurrency; times in seconds."""
+
+    heard: Heard = field(default_factory=Heard)
+    time: float = 0.0
+    cpu: float = 0.0
+    others: float = 0.0
+
+    async def take(self, address: str, pid: int, streams: int, seconds: float, bulk: int) -> None:
+        start, server, clients = time.perf_counter(), cpu_seconds(pid), time.process_time()
+        busy = busy_seconds()
+        heard = await run_clients(address, streams, seconds, DEFAULT_LEAD_MS, bulk)
+        cpu = cpu_seconds(pid) - server
+        self.cpu += cpu
+        self.others += busy_seconds() - busy - cpu - (time.process_time() - clients)
+        self.time += time.perf_counter() - start
+        self.heard.utterances += heard.utterances
+        self.heard.filed += heard.filed
+
+    def row(self, streams: int, bulk: int, ordering: str) -> ClockRow:
+        return ClockRow(
+            **asdict(summarise(streams, self.heard.utterances)),
+            ordering=ordering,
+            bulk=bulk,
+            filed=self.heard.filed / self.time,
+            cpu=self.cpu / self.time,
+            others=self.others / self.time,
+        )
 
 
 async def bench_clock(
@@ -190,27 +241,35 @@ async def bench_clock(
         await wait_until_ready(address)
     rows: list[ClockRow] = []
     for streams in concurrencies:
-        spoken: dict[str, list[Utterance]] = {ordering: [] for ordering in servers}
-        used = dict.fromkeys(servers, 0.0)
-        time_of = dict.fromkeys(servers, 0.0)
+        turns = {ordering: Turns() for ordering in servers}
         for _ in range(rounds):
             for ordering, (address, pid) in servers.items():
-                start, before = time.perf_counter(), cpu_seconds(pid)
-                spoken[ordering] += await run_clients(
-                    address, streams, seconds, DEFAULT_LEAD_MS, bulk
-                )
-                used[ordering] += cpu_seconds(pid) - before
-                time_of[ordering] += time.perf_counter() - start
-        for ordering, utterances in spoken.items():
-            row = summarise(streams, utterances)
-            cpu = used[ordering] / time_of[ordering]
-            rows.append(ClockRow(**asdict(row), ordering=ordering, bulk=bulk, cpu=cpu))
+                await turns[ordering].take(address, pid, streams, seconds, bulk)
+        for ordering in servers:
+            row = turns[ordering].row(streams, bulk, ordering)
+            rows.append(row)
             print(
                 f"{ordering:>8} {bulk:>5} {streams:>7} {row.utterances:>5} {row.ttfa_p50:>9.0f} "
-                f"{row.ttfa_p95:>6.0f} {row.lateness_p99:>9.0f} {row.underruns:>9} {cpu:>5.2f}",
+                f"{row.ttfa_p95:>6.0f} {row.lateness_p99:>9.0f} {row.underruns:>9} "
+                f"{row.filed:>6.1f} {row.cpu:>5.2f} {row.others:>6.2f}",
                 flush=True,
             )
     return rows
+
+
+def cleanest(rows: Sequence[ClockRow]) -> str:
+    """The most streams up to which no concurrency, rising, had an underrun, and what they heard."""
+    best: ClockRow | None = None
+    for row in rows:
+        if row.underruns:
+            break
+        best = row
+    if best is None:
+        return "0 clean streams"
+    return (
+        f"{best.streams} clean streams, TTFA p50 {best.ttfa_p50:.0f} ms, "
+        f"p95 {best.ttfa_p95:.0f} ms, {best.cpu:.2f} cores"
+    )
 
 
 def compare_orderings(
@@ -219,7 +278,7 @@ def compare_orderings(
     """The frame clock, and vLLM's own order beside it, each on a server of its own."""
     print(
         f"{'ordering':>8} {'bulk':>5} {'streams':>7} {'utts':>5} {'TTFA p50':>9} {'p95':>6} "
-        f"{'late p99':>9} {'underruns':>9} {'cpu':>5}   (ms; cores)"
+        f"{'late p99':>9} {'underruns':>9} {'filed':>6} {'cpu':>5} {'others':>6}   (ms; s/s; cores)"
     )
     rows: list[ClockRow] = []
     with ExitStack() as stack:
@@ -230,15 +289,11 @@ def compare_orderings(
             for ordering in ("clock", "arrival")
         }
         for bulk in bulks:
-            rows += anyio.run(bench_clock, servers, concurrencies, seconds, bulk, rounds)
+            measured = anyio.run(bench_clock, servers, concurrencies, seconds, bulk, rounds)
+            rows += measured
             for ordering in servers:
-                unclean = {
-                    row.streams
-                    for row in rows
-                    if (row.ordering, row.bulk) == (ordering, bulk) and row.underruns
-                }
-                clean = [n for n in concurrencies if n < min(unclean, default=n + 1)]
-                print(f"{ordering}, {bulk} bulk readers: {max(clean, default=0)} clean streams")
+                clean = cleanest([row for row in measured if row.ordering == ordering])
+                print(f"{ordering}, {bulk} readers of files: {clean}", flush=True)
     return rows
 
 
@@ -305,7 +360,8 @@ async def bench(server: str, concurrencies: list[int], seconds: float, stalled: 
     rows = []
     for streams in concurrencies:
         before = metrics(server)
-        row = summarise(streams, await run_clients(server, streams, seconds, stalled=stalled))
+        heard = await run_clients(server, streams, seconds, stalled=stalled)
+        row = summarise(streams, heard.utterances)
         row.loop_p99, row.loop_max = loop_lag(before, metrics(server))
         rows.append(row)
         print(

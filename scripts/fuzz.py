@@ -105,7 +105,7 @@ class Conversation:
         self._witness = Witness()
         self._speakers: dict[int, Speaker] = {}
         self._closed = False
-        self._take(dialect.open())
+        self._take(dialect.open(self._session.text))
 
     def read(self, line: str) -> None:
         if self._closed:

@@ -11,14 +11,16 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -27,14 +29,13 @@ import anyio.to_thread
 import numpy as np
 import typer
 from bench import metrics, wait_until_ready
-from visitors import VISITS, Visit
+from visitors import LOOK_S, VISITS, Server, Visit
 
-VISIT_TIMEOUT_S = 300
-"""The longest one: a dozen of paragraphs, read slowly."""
+VISIT_TIMEOUT_S = 1800
+"""The longest one: a dozen of paragraphs, read slowly, from a server on a machine that is slow."""
 SETTLE_S = 90
 """For sessions whose client vanished: `limits.resume_s`, and some."""
 
-SAMPLE_S = 5.0
 MAX_GROWTH_KIB = 4.0
 """Memory that the second half of the visits may leave behind, each, beyond the noise below."""
 NOISE_MIB = 48.0
@@ -54,9 +55,10 @@ GONE = (
 
 @dataclass
 class Soak:
-    """`memory`: visits so far and the server's KiB, over time."""
+    """`tell` has the server log what it does. `memory`: visits so far and its KiB, over time."""
 
-    url: str
+    server: Server
+    tell: Callable[[], None]
     seed: int
     visits: Counter[str] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)
@@ -67,8 +69,9 @@ class Soak:
         name = visit.__name__
         try:
             with anyio.fail_after(VISIT_TIMEOUT_S):
-                await visit(self.url, random.Random(f"{self.seed}/{number}"), self.seen)
+                await visit(self.server, random.Random(f"{self.seed}/{number}"), self.seen)
         except Exception as error:  # noqa: BLE001  whatever went wrong is told at the end
+            self.tell()
             now = await self.read()
             engine = ", ".join(f"{now[name]:g} {name.rpartition('_')[2]}" for name in GONE[1:4])
             self.failures.append(f"visit {number}, {name}: {told(error)}; engine: {engine}")
@@ -76,13 +79,14 @@ class Soak:
         self.visits[name] += 1
 
     async def read(self) -> dict[str, float]:
-        return await anyio.to_thread.run_sync(metrics, self.url)
+        return await anyio.to_thread.run_sync(metrics, self.server.url)
 
     async def watch(self) -> None:
         while True:
-            kib = (await self.read())["process_resident_memory_bytes"] / 1024
-            self.memory.append((self.visits.total(), kib))
-            await anyio.sleep(SAMPLE_S)
+            now = await self.read()
+            self.memory.append((self.visits.total(), now["process_resident_memory_bytes"] / 1024))
+            self.server.look(now["omni_speak_engine_steps_total"])
+            await anyio.sleep(LOOK_S)
 
     async def settled(self, before: dict[str, float] | None = None) -> dict[str, float]:
         """What the server says with nobody there, once it is as `before`, or waited for in vain."""
@@ -96,17 +100,12 @@ class Soak:
             await anyio.sleep(0.5)
 
 
-async def soak(url: str, seed: int, seconds: float, clients: int) -> bool:
+async def soak(url: str, tell: Callable[[], None], seed: int, seconds: float, clients: int) -> bool:
     """Whether everything held; tells what did not."""
     await wait_until_ready(url)
-    it = Soak(url, seed)
+    it = Soak(Server(url), tell, seed)
     numbers = itertools.count()
-    async with anyio.create_task_group() as tasks:
-        for visit in VISITS:
-            tasks.start_soon(it.visit, visit, next(numbers))
-    before = await it.settled()
     kinds = random.Random(seed)
-    end = time.monotonic() + seconds
 
     async def client() -> None:
         while time.monotonic() < end:
@@ -115,6 +114,12 @@ async def soak(url: str, seed: int, seconds: float, clients: int) -> bool:
 
     async with anyio.create_task_group() as watch:
         watch.start_soon(it.watch)
+        async with anyio.create_task_group() as tasks:
+            for visit in VISITS:
+                tasks.start_soon(it.visit, visit, next(numbers))
+        before = await it.settled()
+        it.memory.clear()
+        end = time.monotonic() + seconds
         async with anyio.create_task_group() as tasks:
             for _ in range(clients):
                 tasks.start_soon(client)
@@ -165,15 +170,15 @@ def told(error: BaseException) -> str:
 
 
 @contextmanager
-def own_server(log: Path) -> Iterator[str]:
-    """A server of Wren as `omni-speak serve` starts it, on a free port of loopback."""
+def own_server(log: Path) -> Iterator[tuple[str, Callable[[], None]]]:
+    """A server of Wren on a free port of loopback, and how to have it log what it is doing."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "omni_speak.streams.cli", "serve", "--port", str(port)]
+    command = [sys.executable, str(Path(__file__).with_name("soaked.py")), str(port)]
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output, subprocess.Popen(command, stderr=output) as server:
         try:
-            yield f"http://127.0.0.1:{port}"
+            yield f"http://127.0.0.1:{port}", partial(server.send_signal, signal.SIGUSR1)
         finally:
             server.terminate()
             server.wait()
@@ -190,8 +195,8 @@ def main(
     """Exits with 1 where a visit or the server went wrong."""
     seed = int.from_bytes(os.urandom(4)) if seed is None else seed
     print(f"seed {seed}", flush=True)
-    with own_server(log) as url:
-        held = anyio.run(soak, url, seed, 60 * minutes, clients)
+    with own_server(log) as (url, tell):
+        held = anyio.run(soak, url, tell, seed, 60 * minutes, clients)
     if "Traceback" in log.read_text():
         print(f"FAULT: a traceback in {log}")
         held = False

@@ -3,18 +3,20 @@ expect of it.
 
 A visit is one client from its connection to its end; `chance` makes all its choices, and what was
 checked is counted in `seen`. It raises Contradiction where the server broke a promise: to be silent
-for `PATIENCE_S` while it owes something is one. To be refused as one too many is not.
+while it owes something is one, unless the machine is just slow (`Server.look`). To be refused as
+one too many is not.
 """
 
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import httpx
@@ -27,7 +29,6 @@ from omni_speak.streams.client import (
     AudioFrame,
     CodesFrame,
     Context,
-    ContextEvent,
     DuplexClient,
 )
 from omni_speak.streams.encoder import OPUS_RATES
@@ -43,6 +44,8 @@ from omni_speak.streams.messages import (
     SessionOpened,
 )
 from omni_speak.streams.wire import WireFrame, decode
+
+T = TypeVar("T")
 
 SENTENCES = (
     "Hello! I am speaking to you, one frame at a time.",
@@ -67,11 +70,80 @@ NONSENSE: tuple[str | bytes, ...] = (
 )
 TOO_BIG = "x" * (300 * 1024)
 
-PATIENCE_S = 60.0
+LOOK_S = 5.0
+LOOKS = 12
 """More than a place in the engine is waited for, and than a visitor pauses."""
+MANY_STEPS = 200
+"""So many make several frames for everybody."""
 ACK_S = 0.1
 
-Visit = Callable[[str, Random, Counter[str]], Awaitable[None]]
+
+@dataclass(slots=True, eq=False)
+class _Debt:
+    """Something owed to a visitor, for so many looks, the first of them at this many steps."""
+
+    scope: anyio.CancelScope
+    looks: int = 0
+    steps: float = 0.0
+
+
+class Server:
+    """The server as its visitors know it. Their patience is not counted in seconds: a slow machine
+    may take its time as long as it gets on."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.websocket_url = url.replace("http:", "ws:")
+        self._debts: set[_Debt] = set()
+
+    @contextmanager
+    def owing(self) -> Iterator[None]:
+        """Something comes from the server. Raises Contradiction if it does not."""
+        debt = _Debt(anyio.CancelScope())
+        self._debts.add(debt)
+        try:
+            with debt.scope:
+                yield
+        finally:
+            self._debts.remove(debt)
+        if debt.scope.cancelled_caught:
+            raise Contradiction(f"the server said nothing for {LOOKS * LOOK_S:g} s or more")
+
+    def look(self, steps: float) -> None:
+        """The engine's steps so far, every `LOOK_S`. After some looks, whoever is owed something
+        loses patience if it made none meanwhile, or many, and none of them for this visitor."""
+        for debt in self._debts:
+            if debt.looks == 0:
+                debt.steps = steps
+            debt.looks += 1
+            if debt.looks > LOOKS and not 0 < steps - debt.steps < MANY_STEPS:
+                debt.scope.cancel()
+
+    async def hear(self, socket: ClientConnection) -> str | bytes:
+        with self.owing():
+            return await socket.recv()
+
+    async def hear_json(self, socket: ClientConnection) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(await self.hear(socket))
+        return message
+
+    async def closes(self, socket: ClientConnection) -> None:
+        """Returns when the server has closed it."""
+        with suppress(ConnectionClosed):
+            while True:
+                await self.hear(socket)
+
+    async def patiently(self, parts: AsyncIterator[T]) -> AsyncIterator[T]:
+        while True:
+            with self.owing():
+                try:
+                    part = await anext(parts)
+                except StopAsyncIteration:
+                    return
+            yield part
+
+
+Visit = Callable[[Server, Random, Counter[str]], Awaitable[None]]
 
 
 def some_text(chance: Random) -> str:
@@ -117,20 +189,22 @@ class Player:
 # -- our own protocol, by its Python client -----------------------------------------------------
 
 
-async def python_client(url: str, chance: Random, seen: Counter[str]) -> None:
+async def python_client(server: Server, chance: Random, seen: Counter[str]) -> None:
     """Some texts at once; each is heard whole, interrupted, cancelled or left."""
     async with (
-        DuplexClient(url, codes=chance.random() < 0.3) as client,
+        DuplexClient(server.url, codes=chance.random() < 0.3) as client,
         anyio.create_task_group() as tasks,
     ):
         for _ in range(chance.randint(1, 3)):
-            tasks.start_soon(_python_context, client, Random(chance.random()), seen)
+            tasks.start_soon(_python_context, server, client, Random(chance.random()), seen)
         if chance.random() < 0.3:
             await pause(chance, 3)
             client._socket.transport.abort()  # it comes back by itself
 
 
-async def _python_context(client: DuplexClient, chance: Random, seen: Counter[str]) -> None:
+async def _python_context(
+    server: Server, client: DuplexClient, chance: Random, seen: Counter[str]
+) -> None:
     context = await client.open_context(max_lead_ms=chance.choice((None, 500, 2000)))
     turn = chance.choice(("none", "none", "interrupt", "cancel", "leave"))
     acks = chance.choice(("none", "at once", "as played"))
@@ -143,7 +217,7 @@ async def _python_context(client: DuplexClient, chance: Random, seen: Counter[st
             tasks.start_soon(_acknowledge, context, player)
         try:
             async with aclosing(context.events()) as events:
-                async for event in patiently(events):
+                async for event in server.patiently(events):
                     if not isinstance(event, AudioFrame | CodesFrame):
                         continue
                     hold(event.pts > pts, f"pts {event.pts} after {pts}")
@@ -204,8 +278,8 @@ class Peer:
     changes the connection; `_saying` keeps the others off it meanwhile. Some listen to a player,
     and tell what it played; the others' time is the wall clock's."""
 
-    def __init__(self, url: str, chance: Random, seen: Counter[str]) -> None:
-        self._url = url.replace("http:", "ws:") + "/v1/duplex"
+    def __init__(self, server: Server, chance: Random, seen: Counter[str]) -> None:
+        self._server = server
         self._chance = chance
         self._sent: list[str | bytes] = []
         self._saying = anyio.Lock()
@@ -227,7 +301,7 @@ class Peer:
         rate = None if format == "codes_u16" else self._chance.choice((None, *rates))
         if format == "opus" and rate is None:
             rate = 24000
-        self._socket = await dial(self._url)
+        self._socket = await dial(self._server.websocket_url + "/v1/duplex")
         await self.say(
             type="session.open",
             format=format,
@@ -250,7 +324,7 @@ class Peer:
     async def read(self) -> None:
         """Up to the session's end."""
         while True:
-            data = await hear(self._socket)
+            data = await self._server.hear(self._socket)
             event = decode(data) if isinstance(data, bytes) else SERVER_MESSAGE.validate_json(data)
             self.witness.see(event)
             match event:
@@ -266,7 +340,7 @@ class Peer:
                 case ErrorEvent():
                     hold(event.code in FAIR_ERRORS, f"{event}")
                 case SessionClosed():
-                    await closed(self._socket)
+                    await self._server.closes(self._socket)
                     hold(self._socket.close_code == 1000, f"{self._socket.close_code}")
                     return
             await pause(self._chance, self._slow)
@@ -295,7 +369,7 @@ class Peer:
         before = self._socket
         if take_over := self._chance.random() < 0.5:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_see_it_taken_over, before)
+                tasks.start_soon(self._see_it_taken_over, before)
                 await self._resume()
         else:
             before.transport.abort()
@@ -307,15 +381,19 @@ class Peer:
         opened = self.witness.opened
         assert opened is not None
         async with self._saying:
-            self._socket = await dial(self._url)
+            self._socket = await dial(self._server.websocket_url + "/v1/duplex")
             resume = {"session": opened.session, "token": opened.resume_token}
             resume["seq"] = self.witness.seq
             await self._socket.send(json.dumps({"type": "session.open", "resume": resume}))
-            greeting = SERVER_MESSAGE.validate_json(await hear(self._socket))
+            greeting = SERVER_MESSAGE.validate_json(await self._server.hear(self._socket))
             hold(isinstance(greeting, SessionOpened), f"resuming was answered by {greeting}")
             self.witness.see(greeting)
             for data in self._sent[greeting.received :]:
                 await self._socket.send(data)
+
+    async def _see_it_taken_over(self, socket: ClientConnection) -> None:
+        await self._server.closes(socket)
+        hold(socket.close_code == 4001, f"taken over, but closed with {socket.close_code}")
 
 
 FAIR_ERRORS = {
@@ -325,15 +403,10 @@ FAIR_ERRORS = {
 """What a visitor may bring upon itself, or upon others by their number."""
 
 
-async def _see_it_taken_over(socket: ClientConnection) -> None:
-    await closed(socket)
-    hold(socket.close_code == 4001, f"taken over, but closed with {socket.close_code}")
-
-
-async def duplex(url: str, chance: Random, seen: Counter[str]) -> None:
+async def duplex(server: Server, chance: Random, seen: Counter[str]) -> None:
     """Our own protocol in all formats: pieces, flushes, interrupts, acks, cancels and nonsense;
     read at any pace over connections that break, move or vanish."""
-    peer = Peer(url, chance, seen)
+    peer = Peer(server, chance, seen)
     await peer.open()
     will_vanish = chance.random() < 0.2
     try:
@@ -381,7 +454,7 @@ async def _context(peer: Peer, name: str, chance: Random) -> None:
 # -- other services' clients --------------------------------------------------------------------
 
 
-async def openai(url: str, chance: Random, seen: Counter[str]) -> None:
+async def openai(server: Server, chance: Random, seen: Counter[str]) -> None:
     """One text over HTTP in any format, whole, streamed or as events; some leave early."""
     text = some_text(chance)
     body = {
@@ -393,11 +466,11 @@ async def openai(url: str, chance: Random, seen: Counter[str]) -> None:
     leave_after = chance.choice((None, None, None, chance.randint(0, 50_000)))
     received = b""
     async with (
-        httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE_S) as http,
+        httpx.AsyncClient(base_url=server.url, trust_env=False, timeout=None) as http,
         http.stream("POST", "/v1/audio/speech", json=body) as answer,
     ):
         hold(answer.status_code in (200, 503), f"{answer.status_code} for {body}")
-        async for chunk in answer.aiter_bytes():
+        async for chunk in server.patiently(answer.aiter_bytes()):
             received += chunk
             if leave_after is not None and len(received) > leave_after:
                 seen["left"] += 1
@@ -409,13 +482,13 @@ async def openai(url: str, chance: Random, seen: Counter[str]) -> None:
         hold(len(received) > 1000, f"{len(received)} bytes for {body}")
 
 
-async def elevenlabs(url: str, chance: Random, seen: Counter[str]) -> None:
+async def elevenlabs(server: Server, chance: Random, seen: Counter[str]) -> None:
     """Many contexts, each closed, or the socket with all of them; `isFinal` follows each close."""
     form = chance.choice(("pcm_24000", "mp3_44100_128", "ulaw_8000", "opus_48000_64"))
     path = f"/v1/text-to-speech/wren/multi-stream-input?output_format={form}"
     names = [f"c{number}" for number in range(chance.randint(1, 3))]
     final: list[str] = []
-    async with dial(url.replace("http:", "ws:") + path) as socket:
+    async with dial(server.websocket_url + path) as socket:
         for name in names:
             await tell(socket, text=" ", context_id=name)
             for piece in some_text(chance).split():
@@ -427,20 +500,20 @@ async def elevenlabs(url: str, chance: Random, seen: Counter[str]) -> None:
             if left(socket, chance, seen):
                 return
         while len(final) < len(names):
-            message = json.loads(await hear(socket))
+            message = await server.hear_json(socket)
             if message.get("isFinal"):
                 final.append(message["contextId"])
             await pause(chance, 0.1)
         hold(sorted(final) == names, f"{final} are final of {names}")
         seen["ended"] += len(names)
         await tell(socket, close_socket=True)
-        await closed(socket)
+        await server.closes(socket)
 
 
-async def elevenlabs_single(url: str, chance: Random, seen: Counter[str]) -> None:
+async def elevenlabs_single(server: Server, chance: Random, seen: Counter[str]) -> None:
     """One context; the server closes when it is spoken."""
     path = "/v1/text-to-speech/wren/stream-input?output_format=pcm_16000"
-    async with dial(url.replace("http:", "ws:") + path) as socket:
+    async with dial(server.websocket_url + path) as socket:
         await tell(socket, text=" ", try_trigger_generation=True)
         for piece in some_text(chance).split():
             await tell(socket, text=piece + " ")
@@ -451,13 +524,13 @@ async def elevenlabs_single(url: str, chance: Random, seen: Counter[str]) -> Non
         finals = 0
         with suppress(ConnectionClosed):
             while True:
-                finals += bool(json.loads(await hear(socket)).get("isFinal"))
+                finals += bool(await server.hear_json(socket).get("isFinal"))
         full = socket.close_code == TRY_AGAIN_LATER
         hold(full or finals == 1, f"{finals} times isFinal")
         seen["refused" if full else "ended"] += 1
 
 
-async def cartesia(url: str, chance: Random, seen: Counter[str]) -> None:
+async def cartesia(server: Server, chance: Random, seen: Counter[str]) -> None:
     """Many contexts over one socket, some cancelled; each is done once, or finds no place."""
     form = {
         "container": "raw",
@@ -465,7 +538,7 @@ async def cartesia(url: str, chance: Random, seen: Counter[str]) -> None:
         "sample_rate": chance.choice(SAMPLE_RATES),
     }
     names = [f"c{number}" for number in range(chance.randint(1, 3))]
-    async with dial(url.replace("http:", "ws:") + "/tts/websocket") as socket:
+    async with dial(server.websocket_url + "/tts/websocket") as socket:
         for name in names:
             request = {
                 "context_id": name,
@@ -487,7 +560,7 @@ async def cartesia(url: str, chance: Random, seen: Counter[str]) -> None:
                 return
         done: list[str] = []
         while len(done) < len(names):
-            message = json.loads(await hear(socket))
+            message = await server.hear_json(socket)
             if message["type"] == "done" or message.get("error_code") == "overloaded":
                 done.append(message["context_id"])
             await pause(chance, 0.1)
@@ -495,10 +568,10 @@ async def cartesia(url: str, chance: Random, seen: Counter[str]) -> None:
         seen["ended"] += len(names)
 
 
-async def deepgram(url: str, chance: Random, seen: Counter[str]) -> None:
+async def deepgram(server: Server, chance: Random, seen: Counter[str]) -> None:
     """Turns of words, some cleared; then it closes, and hears all that it asked for first."""
     path = f"/v1/speak?encoding=linear16&sample_rate={chance.choice(SAMPLE_RATES)}"
-    async with dial(url.replace("http:", "ws:") + path) as socket:
+    async with dial(server.websocket_url + path) as socket:
         for _ in range(chance.randint(1, 3)):
             for word in some_text(chance).split():
                 await tell(socket, type="Speak", text=word)
@@ -514,7 +587,7 @@ async def deepgram(url: str, chance: Random, seen: Counter[str]) -> None:
         told: list[Any] = []
         with suppress(ConnectionClosed):
             while True:
-                data = await hear(socket)
+                data = await server.hear(socket)
                 told.append("audio" if isinstance(data, bytes) else json.loads(data)["type"])
         if socket.close_code == TRY_AGAIN_LATER:
             seen["refused"] += 1
@@ -524,20 +597,191 @@ async def deepgram(url: str, chance: Random, seen: Counter[str]) -> None:
         seen["ended"] += 1
 
 
-async def rude(url: str, chance: Random, seen: Counter[str]) -> None:
+async def deepgram_v2(server: Server, chance: Random, seen: Counter[str]) -> None:
+    """Turns of words, some interrupted, with a position or without; audio comes only between a
+    turn's start and its end, or its interruption."""
+    path = f"/v2/speak?encoding=linear16&sample_rate={chance.choice(SAMPLE_RATES)}"
+    async with (
+        dial(server.websocket_url + path) as socket,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(_read_turns, server, socket, chance.choice((0.0, 0.2)), seen)
+        with suppress(ConnectionClosed):  # no place for it
+            for _ in range(chance.randint(1, 3)):
+                for word in some_text(chance).split():
+                    await tell(socket, type="Speak", text=word + " ")
+                    await pause(chance, 0.05)
+                await tell(socket, type="Flush")
+                await blurt(socket, chance)
+                if left(socket, chance, seen):
+                    tasks.cancel_scope.cancel()
+                    return
+                if chance.random() < 0.4:
+                    await pause(chance, 3)
+                    offset = {"type": "time_ms", "value": chance.random() * 5000}
+                    await tell(
+                        socket, type="Interrupt", playback_offset=chance.choice((None, offset))
+                    )
+            await tell(socket, type="Close")
+
+
+async def _read_turns(
+    server: Server, socket: ClientConnection, slow: float, seen: Counter[str]
+) -> None:
+    speaking, last = False, ""
+    with suppress(ConnectionClosed):
+        while True:
+            data = await server.hear(socket)
+            if isinstance(data, bytes):
+                hold(speaking, f"audio after {last}")
+                seen["frames"] += 1
+                await anyio.sleep(slow)
+                continue
+            last = json.loads(data)["type"]
+            match last:
+                case "SpeechStarted":
+                    hold(not speaking, "a turn started within another")
+                    speaking = True
+                case "SpeechMetadata" | "SpeechInterrupted":
+                    speaking = False
+                    seen["interrupts" if last == "SpeechInterrupted" else "ended"] += 1
+    if socket.close_code == TRY_AGAIN_LATER:
+        seen["refused"] += 1
+        return
+    hold(last == "SessionMetadata", f"the last was told {last}")
+    hold(socket.close_code == 1000, f"closed with {socket.close_code}")
+
+
+async def vllm_omni(server: Server, chance: Random, seen: Counter[str]) -> None:
+    """Utterances, whole or as they are made; each is told whole and in its turn."""
+    streams, timed = chance.choice(((False, False), (True, False), (True, True)))
+    slow, count = chance.choice((0.0, 0.2)), chance.randint(1, 3)
+    async with dial(server.websocket_url + "/v1/audio/speech/stream") as socket:
+        await tell(
+            socket,
+            type="session.config",
+            response_format=chance.choice(("wav", "pcm", "mp3", "opus", "flac", "aac")),
+            stream_audio=streams,
+            word_timestamps=timed,
+        )
+        for _ in range(count):
+            for word in some_text(chance).split():
+                await tell(socket, type="input.text", text=word + " ")
+                await pause(chance, 0.05)
+            await tell(socket, type="input.done")
+            await blurt(socket, chance)
+            if left(socket, chance, seen):
+                return
+        await tell(socket, type="session.close")
+        done: list[int] = []
+        size = 0
+        with suppress(ConnectionClosed):
+            while True:
+                data = await server.hear(socket)
+                if isinstance(data, bytes):
+                    size += len(data)
+                    continue
+                match message := json.loads(data):
+                    case {"type": "audio.chunk"}:
+                        size += len(b64decode(message["audio_b64"]))
+                    case {"type": "audio.done"}:
+                        whole = message["total_bytes"] == size > 0
+                        hold(whole or message["error"], f"{size} bytes came of {message}")
+                        seen["refused" if message["error"] else "ended"] += 1
+                        size = 0
+                    case {"type": "session.done"}:
+                        done.append(message["utterance_index"])
+                await pause(chance, slow)
+        hold(done == list(range(count)), f"{done} are done of {count}")
+        hold(socket.close_code == 1000, f"closed with {socket.close_code}")
+
+
+async def vllm_omni_duplex(server: Server, chance: Random, seen: Counter[str]) -> None:
+    """Responses one after another, some barged into or cancelled, over connections that break."""
+    url = server.websocket_url + "/v1/realtime?duplex=1"
+    rate, acks = chance.choice(SAMPLE_RATES), chance.random() < 0.5
+    socket, seq = await dial(url), 0
+    try:
+        output = {"output": {"sample_rate_hz": rate}}
+        await tell(socket, type="session.update", session={"audio": output})
+        session = await server.hear_json(socket)
+        for number in range(1, chance.randint(2, 4)):
+            for word in some_text(chance).split():
+                await tell(socket, type="input.text.append", text=word + " ")
+                await pause(chance, 0.05)
+            await tell(socket, type="input.commit")
+            turn = chance.choice(("none", "barge_in", "response.cancel", "break"))
+            turn_after, samples, status, truncated = chance.randint(1, 20), 0, "", False
+            while not status:
+                message = await server.hear_json(socket)
+                now = message.get("server_event_seq", seq + 1)
+                hold(now > seq, f"event {now} after {seq}")
+                seq = message.get("server_event_seq", seq)
+                match message["type"]:
+                    case "response.output_audio.delta":
+                        hold(message["response_id"] == f"resp_{number}", f"{message} in {number}")
+                        hold(not truncated, "audio after the barge-in was answered")
+                        seen["frames"] += 1
+                        samples += len(b64decode(message["delta"])) // 2
+                        if acks:
+                            await tell(socket, type="playback.ack", played_ms=1000 * samples / rate)
+                        turn_after -= 1
+                        if turn_after == 0 and turn == "break":
+                            # Answered when all that was sent before it was taken.
+                            await tell(socket, type="no.such")
+                        elif turn_after == 0 and turn != "none":
+                            await tell(socket, type=turn)
+                    case "conversation.item.truncated":
+                        truncated = message["item_id"] == f"item_resp_{number}"
+                        seen["interrupts"] += 1
+                    case "error" if turn == "break":
+                        turn = "none"
+                        seen["reconnects"] += 1
+                        socket.transport.abort()
+                        await pause(chance, 1)
+                        socket = await dial(url)
+                        await tell(
+                            socket,
+                            type="session.resume",
+                            session_id=session["session_id"],
+                            resume_token=session["resume_token"],
+                            last_received_server_event_seq=seq,
+                        )
+                        resumed = await server.hear_json(socket)
+                        hold(resumed["type"] == "session.resumed", f"{resumed}")
+                    case "response.done":
+                        status = message["response"]["status"]
+            seen["refused" if status == "failed" else "ended"] += 1
+        await tell(socket, type="session.close")
+        await server.closes(socket)
+        hold(socket.close_code == 1000, f"closed with {socket.close_code}")
+    finally:
+        socket.transport.abort()
+
+
+async def rude(server: Server, chance: Random, seen: Counter[str]) -> None:
     """Says what nobody understands, everywhere; some say too much at once."""
-    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE_S) as http:
+    async with httpx.AsyncClient(base_url=server.url, trust_env=False, timeout=None) as http:
         body = chance.choice((b"{", b"\xff", b'{"input":7}', b'{"input":"!!!"}', b"x" * 2_000_000))
         answer = await http.post("/v1/audio/speech", content=body)
         hold(answer.status_code in (400, 413), f"{answer.status_code} for {body[:40]!r}")
-    path = chance.choice(("/v1/duplex", "/tts/websocket", "/v1/speak?sample_rate=24000"))
-    async with dial(url.replace("http:", "ws:") + path) as socket:
+    path = chance.choice(
+        (
+            "/v1/duplex",
+            "/tts/websocket",
+            "/v1/speak?sample_rate=24000",
+            "/v2/speak?sample_rate=24000",
+            "/v1/audio/speech/stream",
+            "/v1/realtime?duplex=1",
+        )
+    )
+    async with dial(server.websocket_url + path) as socket:
         for _ in range(chance.randint(1, 20)):
             await socket.send(chance.choice(NONSENSE))
-            await hear(socket)
+            await server.hear(socket)
         if chance.random() < 0.5:
             await socket.send(TOO_BIG)
-            await closed(socket)
+            await server.closes(socket)
             hold(socket.close_code == 1009, f"too big, closed with {socket.close_code}")
 
 
@@ -549,6 +793,9 @@ VISITS: dict[Visit, int] = {
     elevenlabs_single: 1,
     cartesia: 1,
     deepgram: 1,
+    deepgram_v2: 1,
+    vllm_omni: 1,
+    vllm_omni_duplex: 1,
     rude: 1,
 }
 """Each with how often it comes, in proportion."""
@@ -573,31 +820,6 @@ def left(socket: ClientConnection, chance: Random, seen: Counter[str], often: fl
         socket.transport.abort()
         seen["left"] += 1
     return gone
-
-
-async def hear(socket: ClientConnection) -> str | bytes:
-    with anyio.move_on_after(PATIENCE_S):
-        return await socket.recv()
-    raise Contradiction(f"the server said nothing for {PATIENCE_S:g} s")
-
-
-async def patiently(events: AsyncIterator[ContextEvent]) -> AsyncIterator[ContextEvent]:
-    while True:
-        with anyio.move_on_after(PATIENCE_S) as patience:
-            try:
-                event = await anext(events)
-            except StopAsyncIteration:
-                return
-        if patience.cancelled_caught:
-            raise Contradiction(f"the server said nothing for {PATIENCE_S:g} s")
-        yield event
-
-
-async def closed(socket: ClientConnection) -> None:
-    """Returns when the server has closed it."""
-    with suppress(ConnectionClosed):
-        async for _ in socket:
-            pass
 
 
 def hold(true: bool, otherwise: str) -> None:

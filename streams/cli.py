@@ -181,6 +181,15 @@ def serve(
             help="Other services' protocols to answer beside our own; else all there are.",
         ),
     ] = None,
+    send_timeout: Annotated[
+        float,
+        typer.Option(
+            min=1,
+            metavar="SECONDS",
+            help="A client that takes nothing for so long, or answers no ping (sent every third of "
+            "it), is given up.",
+        ),
+    ] = 60.0,
     tls_cert: Annotated[
         Path | None, typer.Option(exists=True, help="Serve TLS with this certificate.")
     ] = None,
@@ -237,7 +246,14 @@ def serve(
         tls = self_signed(tls_self_signed, host)
     anyio.run(
         lambda: run_server(
-            factory, host=host, port=port, uds=uds, dialects=names, policy=policy, tls=tls
+            factory,
+            host=host,
+            port=port,
+            uds=uds,
+            dialects=names,
+            policy=policy,
+            tls=tls,
+            send_timeout=send_timeout,
         )
     )
     leave(0)

@@ -16,7 +16,7 @@ is given to `send` again, which must then say the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,10 +31,17 @@ class Reply:
     data: str | bytes
 
 
+Texts = Callable[[str], str]
+"""The text of the context of this name, as far as the session has accepted it."""
+
+
 class Dialect(Protocol):
-    def open(self) -> Sequence[ClientMessage | Reply]:
+    def open(self, texts: Texts) -> Sequence[ClientMessage | Reply]:
         """What connecting itself means, where path, query or headers say it all: a SessionOpen,
-        maybe a ContextOpen. Nothing where the client opens the session with a message."""
+        maybe a ContextOpen. Nothing where the client opens the session with a message.
+
+        `texts` may be asked at any time. In `receive` it knows all that was sent before; in `send`
+        it may know more than when the event was made."""
 
     def receive(self, data: str | bytes) -> Sequence[ClientMessage | Reply]:
         """What one message of the client means. Raises `Refused` (or InvalidRequest) for one that

@@ -244,11 +244,13 @@ class ContextOpened(Event):
 
 
 class ContextFlushed(Event):
-    """Answers `text.flush`: how many segments it sent to be spoken, 0 if nothing was waiting."""
+    """Answers `text.flush`: how many segments it sent to be spoken, 0 if nothing was waiting.
+    `end_char` characters of the context's text had come by then."""
 
     type: Literal["context.flushed"] = "context.flushed"
     context: str
     segments: int
+    end_char: int
 
 
 class Word(Message):
@@ -264,12 +266,14 @@ class Word(Message):
 
 class Marks(Event):
     """Words that end in the audio frame that follows. `measured`: the times are the model's own, to
-    the frame. A model that cannot tell them sends no marks."""
+    the frame. A model that cannot tell them sends no marks. `text` is what was appended from where
+    the marks before left off to the end of these words, with what is attached to it."""
 
     type: Literal["marks"] = "marks"
     context: str
     epoch: int
     words: tuple[Word, ...]
+    text: str
     measured: bool
 
 
@@ -288,11 +292,13 @@ class ContextInterrupted(Event):
 
 
 class ContextDone(Event):
-    """The one end of a context. `complete` is false if audio of the accepted text is missing."""
+    """The one end of a context. `complete` is false if audio of the accepted text is missing. Where
+    it was spoken to its end, `text` is what is left of it behind the last marks."""
 
     type: Literal["context.done"] = "context.done"
     context: str
     reason: DoneReason
+    text: str
     frames: int
     samples: int
     segments: int

@@ -67,7 +67,7 @@ from omni_speak.streams.messages import (
     TextEnd,
     TextFlush,
 )
-from omni_speak.streams.segmenter import Segment, Segmenter
+from omni_speak.streams.segmenter import Segment, Segmenter, token_end
 from omni_speak.streams.speaking import SpokenFrame, SpokenWord, new_segmenter, settle
 from omni_speak.streams.wire import Encoding, Flag, Kind, WireFrame
 
@@ -161,6 +161,8 @@ class _Context:
     segments_before: int = 0
     segment: int = -1
     words: list[SpokenWord] = field(default_factory=list)
+    told: int = 0
+    """Characters of `text` that marks, or an interrupt, have told of."""
     held: list[SpokenFrame] = field(default_factory=list)
     complete: bool = True
     spoken: bool = False
@@ -218,6 +220,11 @@ class Session:
 
     # What the client said
 
+    def text(self, context: str) -> str:
+        """All that was accepted of a context's text; nothing of one that ended long ago."""
+        found = self._by_name.get(context) or self._ended.get(context)
+        return found.text if found is not None else ""
+
     def handle(self, message: ClientMessage) -> list[Effect]:
         if self._closed:
             return []
@@ -261,10 +268,10 @@ class Session:
                 return self._append(context, message.text)
             case TextFlush():
                 segments = _say(context, context.segmenter.flush())
-                return [
-                    *segments,
-                    Send(ContextFlushed(context=context.name, segments=len(segments))),
-                ]
+                flushed = ContextFlushed(
+                    context=context.name, segments=len(segments), end_char=len(context.text)
+                )
+                return [*segments, Send(flushed)]
             case TextEnd():
                 return self._end_text(context)
             case Interrupt():
@@ -436,7 +443,7 @@ class Session:
 
     def _begin_epoch(self, context: _Context) -> None:
         context.complete = False
-        context.epoch_char = len(context.text)
+        context.epoch_char = context.told = len(context.text)
         context.epoch_start = self._sent(context)
         context.segmenter = new_segmenter(self._info, context.epoch_char)
         assert self._opened is not None
@@ -541,6 +548,8 @@ class Session:
         return payload + context.encoder.flush() if last else payload
 
     def _marks(self, context: _Context, words: list[SpokenWord]) -> Marks:
+        told = context.told
+        context.told = max(told, token_end(context.text, words[-1].end_char))
         return Marks(
             context=context.name,
             epoch=context.epoch,
@@ -548,6 +557,7 @@ class Session:
                 word.told(context.text, self._info.sample_rate, context.epoch_start)
                 for word in words
             ),
+            text=context.text[told : context.told],
             measured=True,
         )
 
@@ -617,6 +627,7 @@ class Session:
         done = ContextDone(
             context=context.name,
             reason=reason,
+            text=context.text[context.told :] if reason in ("stop", "length") else "",
             frames=context.frames,
             samples=context.samples,
             segments=context.segments,

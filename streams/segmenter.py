@@ -130,6 +130,13 @@ class Segmenter:
         return max(clauses, default=max(spaces, default=self._max_chars))
 
 
+def token_end(text: str, at: int) -> int:
+    """Where the word at `at` ends, with what is attached to it."""
+    while at < len(text) and not text[at].isspace():
+        at += 1
+    return at
+
+
 def _inside_markup(text: str, at: int) -> bool:
     """Whether a link, a code span or a tag is open at `at`; none goes on in another line."""
     line = text[text.rfind("\n", 0, at) + 1 : at]

@@ -265,6 +265,10 @@ async def serve(
     """Serve on `host`:`port` (0 for any free one), or on the Unix socket `uds`, mode 0600; over TLS
     with the files of a certificate and its key.
 
+    `send_timeout` is how long a client may take no byte, or leave a ping unanswered, before it is
+    given up; pings go out every third of it. A Unix socket left behind by a server that was killed
+    is replaced.
+
     Shuts down, draining, on SIGTERM or SIGINT, when `stop` is set, or after `idle_timeout_s`
     seconds without a request or connection; a second signal ends the process at once. Raises
     OSError if the address is taken, and what the engine raised if it could not start.
@@ -279,6 +283,7 @@ async def serve(
         ws="websockets-sansio",
         ws_max_size=service.limits.message_bytes,
         ws_per_message_deflate=False,  # audio does not compress
+        ws_ping_interval=send_timeout / 3,
         ws_ping_timeout=send_timeout,  # the answer waits behind what was not taken yet
         ssl_certfile=tls and tls[0],
         ssl_keyfile=tls and tls[1],
@@ -334,6 +339,7 @@ def _listen(host: str, port: int, uds: str | Path | None) -> tuple[socket.socket
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         name = f"[{host}]" if ":" in host else host
         return listener, f"http://{name}:{listener.getsockname()[1]}"
+    _remove_stale(Path(uds))
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
@@ -345,6 +351,17 @@ def _listen(host: str, port: int, uds: str | Path | None) -> tuple[socket.socket
     finally:
         os.umask(before)
     return listener, f"unix:{uds}"
+
+
+def _remove_stale(uds: Path) -> None:
+    """A socket that nobody listens on any more: its server was killed."""
+    if not uds.is_socket():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(os.fspath(uds))
+        except ConnectionRefusedError:
+            uds.unlink(missing_ok=True)
 
 
 class _NotRefusals(logging.Filter):

@@ -289,7 +289,7 @@ class DuplexSession:
         """Returns when no connection is left, nor expected."""
         link = self._link
         assert link is not None
-        for message in self._dialect.open():
+        for message in self._dialect.open(self._session.text):
             await self._take(link, message)
         while (link := self._link) is not None:
             clean = await self._listen(link)

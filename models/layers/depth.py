@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from omni_speak.models.layers.graph import Graph
+
 
 class RMSNorm(nn.Module):
     def __init__(self, width: int, eps: float) -> None:
@@ -95,6 +97,7 @@ class DepthTransformer(nn.Module):
         )
         self.register_buffer("turns", torch.polar(torch.ones_like(angles), angles), False)
         self._plan: _Plan | None = None
+        self._graphs: dict[int, Graph] = {}
 
     def forward(self, hidden: Tensor, token: Tensor, codes: Tensor) -> Tensor:
         """Teacher-forced, the first P <= Q codes.
@@ -113,6 +116,7 @@ class DepthTransformer(nn.Module):
     def prepare(self) -> None:
         """Fold weights for `generate`; call it after loading. Training afterwards is not seen."""
         self._plan = _Plan(self)
+        self._graphs.clear()
 
     @torch.inference_mode()
     def generate(
@@ -138,11 +142,39 @@ class DepthTransformer(nn.Module):
         """
         if self._plan is None:
             self.prepare()
+        if noise is None or hidden.device.type != "cpu":
+            return self._generate(hidden, token, temperature, noise, top_k)
+        if top_k not in self._graphs:
+            self._graphs[top_k] = self._graph(top_k)
+        codes: Tensor = self._graphs[top_k](hidden, token, temperature, noise)
+        return codes
+
+    def _graph(self, top_k: int) -> Graph:
+        def generate(hidden: Tensor, token: Tensor, temperature: Tensor, noise: Tensor) -> Tensor:
+            return self._generate(hidden, token, temperature, noise, top_k)
+
+        weight, rows = self.project.weight, 2
+        return Graph(
+            generate,
+            weight.new_zeros(rows, self.project.in_features),
+            torch.zeros(rows, dtype=torch.int64),
+            weight.new_ones(rows),
+            weight.new_zeros(rows, self.codebooks, self.codebook_size),
+        )
+
+    def _generate(
+        self,
+        hidden: Tensor,
+        token: Tensor,
+        temperature: Tensor,
+        noise: Tensor | None,
+        top_k: int,
+    ) -> Tensor:
         plan = self._plan
         assert plan is not None
-        rows = len(hidden)
-        context = F.linear(hidden, self.project.weight)
-        x = context + self.token(token)
+        rows = hidden.shape[0]
+        context = F.linear(hidden, plan.project)
+        x = context + F.embedding(token, plan.token)
         caches = [layer.cache(rows, self.codebooks, x) for layer in plan.layers]
         picked = torch.empty(rows, self.codebooks, dtype=torch.int64, device=hidden.device)
         scale = temperature.to(x.dtype).unsqueeze(1)
@@ -166,6 +198,7 @@ class _Plan:
         layers = cast(Iterable[DepthLayer], model.layers)
         heads = cast(Iterable[nn.Linear], model.heads)
         tables = cast(Iterable[nn.Embedding], model.codes)
+        self.project, self.token = model.project.weight.detach(), model.token.weight.detach()
         self.layers = [_PlanLayer(layer, model.turns) for layer in layers]
         self.heads = [_transposed(head.weight * gain) for head in heads]
         self.codes = [table.weight.detach() for table in tables]

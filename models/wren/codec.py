@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from omni_speak.models.layers.graph import Graph
 from omni_speak.models.layers.rvq import ResidualVQ
 from omni_speak.models.layers.streaming import CausalBlock, CausalConv, CenteredBlock
 from omni_speak.models.wren.config import WrenConfig
@@ -178,6 +179,14 @@ class Codec(nn.Module):
         self.vocoder = Vocoder(config)
         self.mel = LogMel(config.sample_rate, 1024, codec.hop, codec.mel_bands)
         self.encoder = Encoder(config)
+        self._graph: Graph | None = None
+
+    def prepare(self) -> None:
+        """Record `decode` of one frame for CPUs; call it after loading. Training afterwards is not
+        seen."""
+        self.requires_grad_(False)
+        codes = torch.zeros(2, 1, self.config.codec.codebooks, dtype=torch.int64)
+        self._graph = Graph(self._decode, codes, *self.initial_state(2))
 
     def initial_state(self, batch: int) -> State:
         """Fresh streams. Every tensor's first dimension is the batch: gather and scatter by row."""
@@ -186,8 +195,13 @@ class Codec(nn.Module):
     @torch.inference_mode()
     def decode(self, codes: Tensor, state: State) -> tuple[Tensor, State]:
         """codes [B, T, Q] int64 → pcm [B, T · frame_samples] float32 in -1..1, state."""
-        pcm, state = self.vocoder(self.rvq.decode(codes), state)
-        return pcm.clamp(-1.0, 1.0), state
+        decode = self._decode if self._graph is None or codes.shape[1] != 1 else self._graph
+        pcm, *state = decode(codes, *state)
+        return pcm, state
+
+    def _decode(self, codes: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        pcm, after = self.vocoder(self.rvq.decode(codes), list(state))
+        return pcm.clamp(-1.0, 1.0), *after
 
     @torch.inference_mode()
     def encode(self, pcm: Tensor) -> Tensor:

@@ -210,4 +210,5 @@ class Wren:
         codec = Codec(self.config)
         tensors = load_file(self.path / "codec.safetensors")
         codec.load_state_dict({name: value.to(torch.float32) for name, value in tensors.items()})
-        return codec.eval()
+        codec.eval().prepare()
+        return codec

@@ -25,7 +25,7 @@ from starlette.websockets import WebSocket
 from omni_speak.runtime.errors import SpeechError
 from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.audio import WavEncoding
-from omni_speak.streams.dialect import Reply
+from omni_speak.streams.dialect import Reply, Texts
 from omni_speak.streams.dialects.text import Foreign, Transcript, parse, separated
 from omni_speak.streams.errors import error_json, status_of, status_of_event
 from omni_speak.streams.http_speech import (
@@ -167,11 +167,13 @@ class CartesiaDialect:
     """See `dialect.Dialect`."""
 
     def __init__(self) -> None:
+        self._texts: Texts
         self._format: Raw | None = None
         self._contexts: dict[str, _Context] = {}
         self._names: dict[int, str] = {}
 
-    def open(self) -> Sequence[ClientMessage | Reply]:
+    def open(self, texts: Texts) -> Sequence[ClientMessage | Reply]:
+        self._texts = texts
         return []
 
     def receive(self, data: str | bytes) -> Sequence[ClientMessage | Reply]:
@@ -179,16 +181,14 @@ class CartesiaDialect:
         name = message.context_id
         if message.cancel:
             return [Cancel(context=name)] if name in self._contexts else []
+        before = self._texts(name) if name in self._contexts else ""
         answer: list[ClientMessage | Reply] = self._begin(message)
-        context = self._contexts[name]
         text = message.transcript
         if message.max_buffer_delay_ms == 0:
-            text = separated(context.transcript.text, text)
-        if text and (context.transcript.text or text.strip()):
-            context.transcript.append(text)
+            text = separated(before, text)
+        if text and (before or text.strip()):
             answer.append(TextAppend(context=name, text=text))
         if message.flush:
-            context.flushes.append(len(re.sub(r"\W+\Z", "", context.transcript.text)))
             answer.append(TextFlush(context=name))
         if not message.continue_:
             answer.append(TextEnd(context=name))
@@ -225,12 +225,16 @@ class CartesiaDialect:
             case Marks():
                 context = self._contexts[event.context]
                 context.heard = event.words[-1].end_char
+                context.transcript.append(event.text)
                 if context.timestamps:
                     tokens = context.transcript.tokens(event.words)
                     return [json.dumps(_timestamps(event.context, tokens))] if tokens else []
             case WireFrame():
                 return self._chunk(self._names[event.context], bytes(event.payload))
-            case ContextFlushed() if event.segments == 0:
+            case ContextFlushed():
+                flushed = self._texts(event.context)[: event.end_char]
+                end = len(re.sub(r"\W+\Z", "", flushed))
+                self._contexts[event.context].flushes.append(end)
                 return self._flushed(event.context)
             case ContextDone():
                 return self._done(event)
@@ -255,6 +259,7 @@ class CartesiaDialect:
         if event.reason == "error":  # which ended it for the client
             return []
         told: list[str | bytes | Close] = []
+        context.transcript.append(event.text)
         if context.timestamps and event.complete and (rest := context.transcript.rest_token()):
             told.append(json.dumps(_timestamps(event.context, rest)))
         told += [_flush_done(event.context, context) for _ in context.flushes]

@@ -20,7 +20,7 @@ from starlette.websockets import WebSocket
 from omni_speak.runtime.errors import InvalidRequest, SpeechError
 from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.audio import WavEncoding
-from omni_speak.streams.dialect import Reply
+from omni_speak.streams.dialect import Reply, Texts
 from omni_speak.streams.dialects.deepgram_v2 import DeepgramV2Dialect
 from omni_speak.streams.dialects.text import Foreign, parse, separated
 from omni_speak.streams.dialects.turns import Ended, Heard, Turns
@@ -76,12 +76,13 @@ class DeepgramDialect:
     def __init__(self, session: SessionOpen, speed: float) -> None:
         self._session = session
         self._speed = speed
+        self._texts: Texts
         self._turns = Turns()
-        self._last = ""
         self._flushes = 0
         self._closing = False
 
-    def open(self) -> Sequence[ClientMessage | Reply]:
+    def open(self, texts: Texts) -> Sequence[ClientMessage | Reply]:
+        self._texts = texts
         return [self._session]
 
     def receive(self, data: str | bytes) -> Sequence[ClientMessage | Reply]:
@@ -101,7 +102,8 @@ class DeepgramDialect:
         if not text.strip():
             return []
         turn = self._turns.last
-        return self._turns.speak(separated(turn.text, text) if turn else text, self._speed)
+        before = self._texts(turn.name) if turn is not None else ""
+        return self._turns.speak(separated(before, text), self._speed)
 
     def _flush(self) -> Sequence[ClientMessage | Reply]:
         return self._turns.flush() if self._turns else [Reply(self._flushed())]

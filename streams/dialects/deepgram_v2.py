@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from omni_speak.streams.dialect import Reply
+from omni_speak.streams.dialect import Reply, Texts
 from omni_speak.streams.dialects.text import Foreign, parse
 from omni_speak.streams.dialects.turns import Ended, Heard, Started, Turn, Turns
 from omni_speak.streams.errors import close_code_of
@@ -81,6 +81,7 @@ class DeepgramV2Dialect:
         self._session = session
         self._speed = speed
         self._speed_range = speed_range
+        self._texts: Texts
         self._bytes_per_ms = 0.0
         self._session_id = ""
         self._turns = Turns()
@@ -93,13 +94,15 @@ class DeepgramV2Dialect:
         self._characters = 0
         self._closing = False
 
-    def open(self) -> Sequence[ClientMessage | Reply]:
+    def open(self, texts: Texts) -> Sequence[ClientMessage | Reply]:
+        self._texts = texts
         return [self._session]
 
     # What the client said
 
     def receive(self, data: str | bytes) -> Sequence[ClientMessage | Reply]:
         message = parse(Incoming, data)
+        self._count()
         match message.type:
             case "Speak":
                 return self._speak(message.text)
@@ -115,10 +118,16 @@ class DeepgramV2Dialect:
                     return self._turns.flush()
                 return [Reply(self._session_metadata()), SessionClose()]
 
+    def _count(self) -> None:
+        """The characters that were accepted of the last turn."""
+        if (turn := self._turns.last) is not None:
+            chars = len(self._texts(turn.name))
+            self._characters += chars - turn.chars
+            turn.chars = chars
+
     def _speak(self, text: str | None) -> Sequence[ClientMessage | Reply]:
         if text is None:
             raise Refused("invalid_message", "text is missing", param="text")
-        self._characters += len(text)
         return self._turns.speak(text, self._speed) if text else []
 
     def _configure(self, speed: float | None) -> str:
@@ -153,7 +162,7 @@ class DeepgramV2Dialect:
         which = max(0, sum(heard.at <= position for heard in self._heard) - 1)
         start = self._heard[which].at if self._heard else position
         turn = turns[which]
-        unheard = "".join(later.text for later in turns[which + 1 :])
+        unheard = "".join(self._texts(later.name) for later in turns[which + 1 :])
         self._interruption = _Interruption(turn, position, unheard, split=offset is not None)
         interrupt = Interrupt(context=turn.name, played_ms=max(0.0, position - start))
         return [interrupt, *self._turns.clear()]
@@ -235,7 +244,7 @@ class DeepgramV2Dialect:
         name, interruption = event.context, self._interruption
         if event.code == "unknown_context":
             if interruption is not None and interruption.turn.name == name:  # it was never opened
-                return self._interrupted("", interruption.turn.text)
+                return self._interrupted("", "")
             return []  # why it ended was told
         code = close_code_of(event)
         problem = _warning(event.code.upper(), event.message)
@@ -254,8 +263,8 @@ class DeepgramV2Dialect:
         return {
             "speech_id": self._speech_id(turn),
             "audio_duration_ms": round(turn.sent / self._bytes_per_ms),
-            "input_character_count": len(turn.text),
-            "billable_character_count": len(turn.text),
+            "input_character_count": turn.chars,
+            "billable_character_count": turn.chars,
             "controls_applied": {
                 "pronunciations_applied": 0,
                 "breaks_applied": 0,

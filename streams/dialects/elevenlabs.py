@@ -24,7 +24,7 @@ from starlette.websockets import WebSocket
 
 from omni_speak.runtime.errors import InvalidRequest, SpeechError
 from omni_speak.runtime.request import EngineInfo
-from omni_speak.streams.dialect import Reply
+from omni_speak.streams.dialect import Reply, Texts
 from omni_speak.streams.dialects.text import Char, Foreign, Transcript, parse, separated
 from omni_speak.streams.encoder import OPUS_RATES, EncodedFormat, Encoder
 from omni_speak.streams.errors import close_code_of, error_json
@@ -164,13 +164,15 @@ class ElevenLabsDialect:
         self._multi = multi
         self._sync_alignment = sync_alignment
         self._normalise = normalise
+        self._texts: Texts
         self._contexts: dict[str, _Context] = {}
         self._names: dict[int, str] = {}
         self._rate = 0
         self._begun = False
         self._closing = False
 
-    def open(self) -> Sequence[ClientMessage | Reply]:
+    def open(self, texts: Texts) -> Sequence[ClientMessage | Reply]:
+        self._texts = texts
         return []
 
     def receive(self, data: str | bytes) -> Sequence[ClientMessage | Reply]:
@@ -223,6 +225,7 @@ class ElevenLabsDialect:
         if context is not None and context.ended:
             raise Refused("text_ended", "this context was closed", context=name)
         answer: list[ClientMessage | Reply] = []
+        before = self._texts(name) if context is not None else ""
         if context is None:
             if not text and self._multi:  # keeps the connection alive
                 return []
@@ -230,9 +233,7 @@ class ElevenLabsDialect:
             speed = _speed(message.voice_settings)
             answer.append(ContextOpen(context=name, speed=speed, normalise=self._normalise))
         if text.strip():
-            piece = separated(context.transcript.text, text)
-            context.transcript.append(piece)
-            answer.append(TextAppend(context=name, text=piece))
+            answer.append(TextAppend(context=name, text=separated(before, text)))
         if message.flush:
             context.flushed = True
             answer.append(TextFlush(context=name))
@@ -258,6 +259,7 @@ class ElevenLabsDialect:
                     )
             case Marks():
                 context = self._contexts[event.context]
+                context.transcript.append(event.text)
                 context.alignment += context.transcript.chars(event.words)
             case WireFrame():
                 name = self._names[event.context]
@@ -298,6 +300,7 @@ class ElevenLabsDialect:
     def _done(self, event: ContextDone) -> list[str | bytes | Close]:
         name = event.context
         context = self._contexts[name]
+        context.transcript.append(event.text)
         if event.complete:
             context.alignment += context.transcript.rest()
         tail = context.encoder.flush() if context.encoder is not None else b""

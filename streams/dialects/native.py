@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from omni_speak.streams.dialect import Reply
+from omni_speak.streams.dialect import Reply, Texts
 from omni_speak.streams.dialects.text import parse
 from omni_speak.streams.messages import CLIENT_KINDS, ClientMessage, Refused, ServerMessage
 from omni_speak.streams.wire import WireFrame, encode
@@ -24,7 +24,7 @@ class Head(BaseModel):
 class NativeDialect:
     """See `dialect.Dialect`."""
 
-    def open(self) -> list[ClientMessage | Reply]:
+    def open(self, texts: Texts) -> list[ClientMessage | Reply]:
         return []
 
     def receive(self, data: str | bytes) -> list[ClientMessage | Reply]:

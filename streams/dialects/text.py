@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from omni_speak.streams.messages import Refused, Word
+from omni_speak.streams.segmenter import token_end
 
 
 class Foreign(BaseModel):
@@ -118,12 +119,6 @@ class Transcript:
         ]
         self._at_ms = until_ms
         return chars
-
-
-def token_end(text: str, at: int) -> int:
-    while at < len(text) and not text[at].isspace():
-        at += 1
-    return at
 
 
 def _lengthened(word: Word, text: str, start: int, end: int) -> Word:

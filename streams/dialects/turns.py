@@ -24,10 +24,10 @@ MAX_WAITING_BYTES = 4 * 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """`flushed`: no more text comes. `sent`: bytes of its audio."""
+    """`flushed`: no more text comes. `chars` of it were accepted. `sent`: bytes of its audio."""
 
     name: str
-    text: str = ""
+    chars: int = 0
     flushed: bool = False
     opened: bool = False
     done: bool = False
@@ -87,7 +87,6 @@ class Turns:
             turn = Turn(f"turn-{self._count}")
             self._queue.append(turn)
             begin.append(ContextOpen(context=turn.name, speed=speed))
-        turn.text += text
         return [*begin, TextAppend(context=turn.name, text=text)]
 
     def flush(self) -> list[ClientMessage]:

@@ -11,9 +11,7 @@ An event of ours is one message of theirs, its number `server_event_seq`; theirs
 from __future__ import annotations
 
 import json
-import re
 from base64 import b64encode
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,9 +22,9 @@ from starlette.websockets import WebSocket
 
 from omni_speak.runtime.errors import InvalidRequest
 from omni_speak.runtime.request import EngineInfo
-from omni_speak.streams.dialect import Reply
+from omni_speak.streams.dialect import Reply, Texts
 from omni_speak.streams.dialects.openai_speech import error_response
-from omni_speak.streams.dialects.text import Foreign, parse, token_end
+from omni_speak.streams.dialects.text import Foreign, parse
 from omni_speak.streams.errors import status_of_event
 from omni_speak.streams.messages import (
     AnyEvent,
@@ -53,7 +51,6 @@ from omni_speak.streams.messages import (
     TextAppend,
     TextEnd,
     TextFlush,
-    Word,
 )
 from omni_speak.streams.websocket import Conversation, conversation
 from omni_speak.streams.wire import WireFrame
@@ -68,8 +65,6 @@ _FORMATS: dict[str, AudioFormat] = {
 }
 _STATUS = {"stop": "completed", "length": "incomplete", "cancelled": "cancelled", "error": "failed"}
 _CODES = {"resume_refused": "invalid_session_resume", "resume_gap": "session_resume_expired"}
-REMEMBERED = 256
-"""Responses whose words may have to be told again; the journal holds fewer."""
 
 
 class Output(Foreign):
@@ -142,7 +137,6 @@ class Incoming(Foreign):
 @dataclass(slots=True)
 class _Response:
     name: str
-    text: str = ""
     committed: bool = False
 
 
@@ -155,10 +149,11 @@ class RealtimeDialect:
         self._opened: SessionOpened | None = None
         self._count = 0
         self._speaking: _Response | None = None
-        self._responses: OrderedDict[str, _Response] = OrderedDict()
+        self._latest: str | None = None
+        """The response that was begun last; it may be over."""
         self._names: dict[int, str] = {}
 
-    def open(self) -> Sequence[ClientMessage | Reply]:
+    def open(self, texts: Texts) -> Sequence[ClientMessage | Reply]:
         return []
 
     # What the client said
@@ -213,7 +208,9 @@ class RealtimeDialect:
             if not text.strip():
                 return []
             config = self._config or SessionConfig()
-            self._speaking = self._begin()
+            self._count += 1
+            self._latest = f"resp_{self._count}"
+            self._speaking = _Response(self._latest)
             begin.append(
                 ContextOpen(
                     context=self._speaking.name, voice=config.voice, temperature=config.temperature
@@ -226,15 +223,7 @@ class RealtimeDialect:
                 f"{response.name} is being spoken; wait for response.done, or send barge_in",
                 context=response.name,
             )
-        response.text += text
         return [*begin, TextAppend(context=response.name, text=text)]
-
-    def _begin(self) -> _Response:
-        self._count += 1
-        response = self._responses[f"resp_{self._count}"] = _Response(f"resp_{self._count}")
-        if len(self._responses) > REMEMBERED:
-            self._responses.popitem(last=False)
-        return response
 
     def _commit(self, *, final: bool) -> list[ClientMessage | Reply]:
         response = self._speaking
@@ -255,15 +244,15 @@ class RealtimeDialect:
 
     def _barge_in(self) -> list[ClientMessage | Reply]:
         """The last response may be all made, and still be playing: it is interrupted, too."""
-        if not self._responses:
+        if self._latest is None:
             return []
-        return [Interrupt(context=next(reversed(self._responses))), *self._cancel(None)]
+        return [Interrupt(context=self._latest), *self._cancel(None)]
 
     def _played(self, name: str | None, played_ms: float) -> list[ClientMessage | Reply]:
-        if self._opened is None or not self._responses:
+        if self._opened is None or self._latest is None:
             return []
         samples = int(played_ms * self._opened.sample_rate / 1000)
-        return [PlaybackAck(context=name or next(reversed(self._responses)), samples=samples)]
+        return [PlaybackAck(context=name or self._latest, samples=samples)]
 
     # How the client is told
 
@@ -290,7 +279,8 @@ class RealtimeDialect:
             case ContextOpened():
                 return self._created(event)
             case Marks():
-                return self._transcript(event)
+                part = _part("response.output_audio_transcript.delta", event.context)
+                return part | {"delta": event.text} if event.text else None
             case WireFrame():
                 return self._audio(event)
             case ContextInterrupted():
@@ -326,13 +316,6 @@ class RealtimeDialect:
         self._names[event.handle] = event.context
         shown = {"id": event.context, "object": "realtime.response", "status": "in_progress"}
         return {"type": "response.created", "response_id": event.context, "response": shown}
-
-    def _transcript(self, event: Marks) -> dict[str, Any] | None:
-        response = self._responses.get(event.context)
-        text = spoken(response.text, event.words) if response is not None else ""
-        if not text:
-            return None
-        return _part("response.output_audio_transcript.delta", event.context) | {"delta": text}
 
     def _audio(self, frame: WireFrame) -> dict[str, Any]:
         assert self._opened is not None  # or there would be no frame
@@ -383,15 +366,6 @@ def _part(kind: str, response: str) -> dict[str, Any]:
     """Where in a response a delta belongs: there is one item, with one part."""
     place = {"item_id": f"item_{response}", "output_index": 0, "content_index": 0}
     return {"type": kind, "response_id": response, **place}
-
-
-def spoken(text: str, words: Sequence[Word]) -> str:
-    """The piece of `text` that these words are heard of, each with what is attached to it: pieces
-    of words that follow each other follow each other."""
-    before = re.search(r"\W*\Z", text[: words[0].start_char])
-    assert before is not None  # it may be empty
-    start = token_end(text, before.start()) if before.start() else 0
-    return text[start : token_end(text, words[-1].end_char)]
 
 
 def _begin(websocket: WebSocket, info: EngineInfo) -> Conversation:

@@ -23,7 +23,7 @@ from starlette.websockets import WebSocket
 from omni_speak.runtime.errors import ModelNotFound
 from omni_speak.runtime.request import MAX_SEED, EngineInfo
 from omni_speak.streams.audio import wav_header
-from omni_speak.streams.dialect import Reply
+from omni_speak.streams.dialect import Reply, Texts
 from omni_speak.streams.dialects.openai_speech import (
     ENCODINGS,
     check_language,
@@ -102,7 +102,6 @@ class _Utterance:
 
     number: int
     config: Config
-    text: str = ""
     encoder: Encoder | None = None
     started: bool = False
     failed: bool = False
@@ -124,6 +123,7 @@ class SpeechStreamDialect:
 
     def __init__(self, info: EngineInfo) -> None:
         self._info = info
+        self._texts: Texts
         self._config: Config | None = None
         self._opened = False
         self._count = 0
@@ -133,7 +133,8 @@ class SpeechStreamDialect:
         self._names: dict[int, str] = {}
         self._closing = False
 
-    def open(self) -> Sequence[ClientMessage | Reply]:
+    def open(self, texts: Texts) -> Sequence[ClientMessage | Reply]:
+        self._texts = texts
         return []
 
     # What the client said
@@ -186,7 +187,6 @@ class SpeechStreamDialect:
                     max_lead_ms=DEFAULT_LEAD_MS if config.stream_audio else None,
                 )
             )
-        self._speaking.text += text
         return [*begin, TextAppend(context=self._speaking.name, text=text)]
 
     def _begin(self, config: Config) -> _Utterance:
@@ -267,7 +267,7 @@ class SpeechStreamDialect:
         utterance.started = True
         start = {
             **_place("audio.start", utterance),
-            "sentence_text": utterance.text,
+            "sentence_text": self._texts(utterance.name),
             "format": utterance.config.response_format,
             "sample_rate": self._info.sample_rate,
         }

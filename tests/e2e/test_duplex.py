@@ -173,6 +173,20 @@ async def test_markup_is_read_out_only_where_text_is_not_normalised(server_url: 
     assert said[False] == ["*", "One", "*", "is", "here", "And", "#", "2", "follows"]
 
 
+async def test_D02_every_message_size_is_the_same_sound(server_url: str) -> None:
+    sizes: dict[FramesPerMessage, list[int]] = {}
+    sounds: dict[FramesPerMessage, bytes] = {}
+    for size in (1, 3, 8, "auto"):
+        async with DuplexClient(server_url) as client:
+            options = {"frames_per_message": size, "max_lead_ms": None}
+            messages = [f.pcm async for f in client.speak(SENTENCE * 2, seed=1, **options)]
+        sizes[size] = [len(pcm) for pcm in messages]
+        sounds[size] = np.concatenate(messages).tobytes()
+    assert set(sounds.values()) == {sounds[1]}
+    assert len(sizes[1]) > len(sizes[3]) > len(sizes[8])
+    assert sizes["auto"][0] < max(sizes["auto"])
+
+
 @pytest.mark.parametrize("frames_per_message", [8, "auto"])
 async def test_what_was_flushed_is_heard_whole_before_more_text_comes(
     server_url: str, frames_per_message: FramesPerMessage

@@ -88,3 +88,16 @@ def test_mel_bands_cover_all_but_the_edges():
     bank = mel_bank(24_000, 1024, 80)
     assert bank.shape == (80, 513)
     assert (bank.sum(0)[3:-3] > 0).all()
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7])
+def test_recorded_for_one_frame_it_gives_the_same_bits(codec, batch):
+    recorded = Codec(CONFIG)
+    recorded.load_state_dict(codec.state_dict())
+    recorded.eval().prepare()
+    state = expected_state = codec.initial_state(batch)
+    for frame in codes(batch, 9).split(1, 1):
+        pcm, state = recorded.decode(frame, state)
+        expected, expected_state = codec.decode(frame, expected_state)
+        assert torch.equal(pcm, expected)
+        assert all(map(torch.equal, state, expected_state))

@@ -97,3 +97,14 @@ def test_pick_samples_the_softmax():
     picked = pick(logits.expand(20_000, 3), torch.ones(20_000, 1), gumbel(20_000, 3), 0)
     share = torch.bincount(picked, minlength=3) / 20_000
     torch.testing.assert_close(share, logits.softmax(0), rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_the_recorded_graph_gives_what_its_function_does(depth, rows):
+    hidden, token = inputs(rows)
+    noise, heat = gumbel(rows, Q, K), torch.linspace(0.5, 1, rows)
+    recorded = depth.generate(hidden, token, heat, noise, 8)
+    with torch.inference_mode():
+        assert torch.equal(recorded, depth._generate(hidden, token, heat, noise, 8))
+    other = depth.generate(hidden, token, heat, gumbel(rows, Q, K), 8)
+    assert not torch.equal(recorded, other)  # the noise is no constant of the graph

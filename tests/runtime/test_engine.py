@@ -34,6 +34,7 @@ async def held(engine: SpeechEngine) -> dict[str, int]:
                 "buffers": len(engine._runner.model_intermediate_buffer),
                 "requests": len(engine._runner.requests),
                 "codec states": len(engine._vocoder),
+                "clock": len(engine._clock),
                 "free blocks": core.kv_cache_manager.block_pool.get_num_free_blocks(),
             }
             result = None if core.has_requests() else state
@@ -135,6 +136,24 @@ async def test_cancelling_before_the_first_frame(tmp_path: Path) -> None:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
+        assert await held(engine) == before
+
+
+async def test_a_request_that_ends_before_the_engine_saw_it_leaves_nothing(tmp_path: Path) -> None:
+    async with tiny_engine(tmp_path) as engine:
+        before, go = await held(engine), threading.Event()
+
+        def busy() -> None:
+            go.wait()
+
+        engine._inbox.put(busy)
+        task = asyncio.create_task(collect(engine, text="hello"))
+        while not engine._streams:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go.set()
         assert await held(engine) == before
 
 

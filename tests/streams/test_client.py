@@ -330,7 +330,13 @@ async def test_D11_it_skips_unknown_kinds_and_joins_samples_cut_in_two() -> None
                 )
                 await socket.send(encode(frame))
         done = ContextDone(
-            context=name, reason="stop", frames=5, samples=2000, segments=1, complete=True
+            context=name,
+            reason="stop",
+            text="",
+            frames=5,
+            samples=2000,
+            segments=1,
+            complete=True,
         )
         await socket.send(done.model_dump_json())
         await socket.wait_closed()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -95,6 +96,38 @@ async def test_a_taken_address_is_an_os_error(server: Running) -> None:
     port = int(server.url.rsplit(":", 1)[1])
     with pytest.raises(OSError, match="in use"):
         await serve(FakeEngine, port=port)
+
+
+async def test_a_socket_left_by_a_killed_server_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "s.sock"
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(os.fspath(path))
+    assert path.is_socket()
+    async with serving(uds=path) as server, DuplexClient(server.url):
+        with pytest.raises(OSError, match="in use"):
+            await serve(FakeEngine, uds=path)
+        assert path.is_socket(), "a living server's socket is not replaced"
+
+
+async def test_a_file_in_the_place_of_a_socket_is_left_alone(tmp_path: Path) -> None:
+    (path := tmp_path / "s.sock").write_text("mine")
+    with pytest.raises(OSError, match="in use"):
+        await serve(FakeEngine, uds=path)
+    assert path.read_text() == "mine"
+
+
+async def test_a_client_that_answers_no_ping_is_given_up() -> None:
+    async with serving(send_timeout=0.3) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        async with await anyio.connect_tcp(host, int(port)) as mute:
+            await mute.send(
+                b"GET /v1/duplex HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\n"
+                b"upgrade: websocket\r\nsec-websocket-version: 13\r\n"
+                b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+            )
+            with anyio.fail_after(10), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                while True:
+                    await mute.receive()
 
 
 async def test_it_ends_itself_when_idle_but_not_before(tmp_path: Path) -> None:

@@ -178,7 +178,13 @@ def test_frames_are_numbered_per_session_and_per_context() -> None:
     assert [f.flags for f in frames] == [fresh, fresh, 0, Flag.KEY]
     (done,) = sent(session.finished(1, "stop", 2))
     assert done == ContextDone(
-        context="a", reason="stop", frames=3, samples=3 * SAMPLES, segments=2, complete=True
+        context="a",
+        reason="stop",
+        text="",
+        frames=3,
+        samples=3 * SAMPLES,
+        segments=2,
+        complete=True,
     )
 
 

@@ -81,6 +81,7 @@ class Known:
     samples: int = 0
     frames: int = 0
     told: int = 0  # the text of earlier epochs
+    pieces: str = ""  # of this one's, that came with marks
     interrupted: bool = False
     marked: list[tuple[int, int]] = field(default_factory=list)
     marked_until: float = 0.0
@@ -409,7 +410,7 @@ class Conversation(RuleBasedStateMachine):
             case ContextInterrupted():
                 known = self.open.get(event.context) or self.done[event.context]
                 known.epoch, known.interrupted = event.epoch, True
-                known.told, known.marked = len(known.text), []
+                known.told, known.pieces, known.marked = len(known.text), "", []
                 # What a resampler or a codec still held of the last word is gone.
                 sent_ms = known.samples * 1000 / self.info.sample_rate
                 known.marked_until = min(known.marked_until, sent_ms - 0.1)
@@ -421,6 +422,10 @@ class Conversation(RuleBasedStateMachine):
                 if len(self.done) > CONTEXTS:
                     del self.done[next(iter(self.done))]
                 assert event.samples == known.samples
+                if event.reason == "stop":
+                    assert known.pieces + event.text == known.text[known.told :]
+                else:
+                    assert event.text == ""
                 assert not event.complete or event.reason == "stop"
                 if self.info.format in ("pcm_s16le", "codes_u16"):
                     assert event.samples == event.frames * self.info.samples_per_frame
@@ -435,6 +440,9 @@ class Conversation(RuleBasedStateMachine):
                     assert word.end_ms > sent_ms - 100, "no later than its audio"
                     known.marked_until = word.end_ms - 0.1  # rounded
                     known.marked.append((word.start_char, word.end_char))
+                known.pieces += event.text
+                assert known.text.startswith(known.pieces, known.told)
+                assert known.told + len(known.pieces) >= event.words[-1].end_char
             case WireFrame():
                 known = self.open[self.handles[event.context]]
                 assert event.epoch == known.epoch

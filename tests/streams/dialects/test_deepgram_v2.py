@@ -10,8 +10,8 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from omni_speak.streams.dialects.deepgram_v2 import DeepgramV2Dialect
-from omni_speak.streams.messages import SessionOpen
-from tests.streams.conftest import Running
+from omni_speak.streams.messages import Limits, SessionOpen
+from tests.streams.conftest import Running, serving
 from tests.streams.fake_engine import SAMPLES
 
 pytestmark = pytest.mark.anyio
@@ -72,6 +72,7 @@ async def test_what_cannot_be_done_is_warned_of(server: Running) -> None:
 
 def test_one_interrupt_is_handled_at_a_time() -> None:
     dialect = DeepgramV2Dialect(SessionOpen(), 1.0, (0.5, 2.0))
+    dialect.open(lambda turn: "")
     dialect.receive(json.dumps(turn("One.")[0]))
     dialect._made_audio = True
     dialect.receive('{"type": "Interrupt"}')
@@ -100,6 +101,23 @@ async def test_an_interrupt_drops_what_waits_and_positions_go_on_from_it(server:
         total, _ = await hear(socket, "SessionMetadata")
         assert total["total_audio_duration_ms"] == 230
     assert not server.engine.running
+
+
+async def test_text_that_was_refused_is_in_no_turn() -> None:
+    async with serving(limits=Limits(text_chars=30)) as server, dial(server) as socket:
+        for text in ("One two.", " Say #endless"):
+            (speak, flush), (too_long, _) = turn(text), turn(" Too long." * 9)
+            await tell(socket, speak, too_long, flush)
+        assert await warned(socket) == "TEXT_TOO_LONG"
+        metadata, _ = await hear(socket, "SpeechMetadata")
+        assert metadata["input_character_count"] == len("One two.")
+        await hear(socket, "SpeechStarted")
+        await tell(socket, interrupt(100))
+        heard, _ = await hear(socket, "SpeechInterrupted")
+        assert (heard["text_spoken"], heard["text_remaining"]) == ("One", " two. Say #endless")
+        await tell(socket, {"type": "Close"})
+        total, _ = await hear(socket, "SessionMetadata")
+        assert total["total_input_character_count"] == len("One two. Say #endless")
 
 
 async def test_an_interrupt_without_an_offset_splits_nothing(server: Running) -> None:

@@ -172,6 +172,29 @@ async def test_a_text_in_pieces_is_the_samples_and_the_words_of_our_own_protocol
         assert client.words() == "".join(pieces).split()
 
 
+@pytest.mark.parametrize("kind", [kind for kind in SPEAKERS if not kind.one_stream])
+async def test_a_piece_that_is_refused_moves_no_word_behind_it(
+    kind: Callable[..., Speaker],
+) -> None:
+    # Of the two that are parted, neither has the space: the one between them had.
+    pieces = ["Hello there,", " friend. ", "Good day!"]
+    if kind in (ElevenLabs, Deepgram):
+        pieces[1] = "friend. "
+    async with serving(limits=Limits(text_chars=50)) as server:
+        async with talk(server, kind()) as client:
+            for piece in pieces:
+                await client.say(piece)
+                await client.say("A piece that is far too long for what is left of it. ")
+            await client.end()
+            await client.ended()
+        text = "Hello there, friend. Good day!"
+        expected = await native_audio(server, replace(server.engine.asked[-1], text=text))
+    assert client.audio() == expected
+    assert [told.problem for told in client.heard if told.problem] == ["text_too_long"] * 3
+    if client.speaker.aligned:
+        assert client.words() == text.split()
+
+
 async def another_is_served(client: Talk) -> None:
     await client.say("Good day!", "b")
     await client.end("b")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from base64 import b64decode
 from typing import Any
 
@@ -11,8 +10,6 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from omni_speak.streams.access import Policy
-from omni_speak.streams.dialects.vllm_omni_realtime import spoken
-from omni_speak.streams.messages import Word
 from tests.streams.conftest import Running, serving
 from tests.streams.dialects.test_dialects import dial, hear, silence, tell
 from tests.streams.fake_engine import SAMPLES
@@ -40,19 +37,6 @@ async def hear_until(socket: Any, kind: str) -> list[dict[str, Any]]:
 def audio(heard: list[dict[str, Any]]) -> bytes:
     kind = "response.output_audio.delta"
     return b"".join(b64decode(message["delta"]) for message in heard if message["type"] == kind)
-
-
-@pytest.mark.parametrize(
-    "text", ['He said: "Well-known, I think — don’t you?" (Yes!)', "  Mr. O'Neil, 5.5 km", "one"]
-)
-def test_pieces_of_words_make_up_the_text(text: str) -> None:
-    words = [
-        Word(text=m[0], start_char=m.start(), end_char=m.end(), start_ms=0, end_ms=0)
-        for m in re.finditer(r"\w+", text)
-    ]
-    for together in (1, 2, 3):
-        pieces = [words[i : i + together] for i in range(0, len(words), together)]
-        assert "".join(spoken(text, piece) for piece in pieces) == text
 
 
 async def test_a_session_has_the_voice_and_the_sound_asked_for(server: Running) -> None:

@@ -1,0 +1,37 @@
+"""A function of tensors as one TorchScript graph: between its kernels there is no Python.
+
+The engine, the vocoder and the event loop share Python's lock. A function of hundreds of small
+kernels asks for it again after each of them; its graph runs them all without. Same kernels in the
+same order, so the same bits.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Graph:
+    """`function`, recorded on `examples`, for CPUs.
+
+    What it asks Python about a size is fixed by the examples; sizes it passes on are the call's
+    own. So a batch may be of any size if the examples have two rows at least and the function reads
+    it as `x.shape[0]` (`len(x)` is a number). Weights are constants and must not require gradients.
+    """
+
+    def __init__(self, function: Callable[..., Any], *examples: Tensor) -> None:
+        with warnings.catch_warnings():
+            # torch.compile, which it recommends instead, needs a C++ compiler at every start.
+            warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
+            # A plain function: of a module's own, torch records only `forward`.
+            plain = lambda *tensors: function(*tensors)  # noqa: E731
+            self._recorded = torch.jit.trace(plain, examples, check_trace=False)
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        # Optimised, it would be compiled anew by shapes, in the middle of a stream.
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+            return self._recorded(*tensors)
