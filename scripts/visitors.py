@@ -524,7 +524,7 @@ async def elevenlabs_single(server: Server, chance: Random, seen: Counter[str]) 
         finals = 0
         with suppress(ConnectionClosed):
             while True:
-                finals += bool(await server.hear_json(socket).get("isFinal"))
+                finals += bool((await server.hear_json(socket)).get("isFinal"))
         full = socket.close_code == TRY_AGAIN_LATER
         hold(full or finals == 1, f"{finals} times isFinal")
         seen["refused" if full else "ended"] += 1
