@@ -52,6 +52,7 @@ from omni_speak.runtime.request import (
 )
 from omni_speak.runtime.step_times import Stopwatch
 from omni_speak.runtime.tally import Tally
+from omni_speak.runtime.text_to_come import TextToCome
 from omni_speak.runtime.vocoder import End, Vocoder
 
 if TYPE_CHECKING:
@@ -67,6 +68,11 @@ AUTO_STREAMS = 64
 SWITCH_INTERVAL_S = 0.0005
 """How long one thread may keep Python from another that wants it (Python's own 5 ms are a large
 part of a frame): a step waits for it after each kernel that ran while the vocoder was in Python."""
+
+
+TEXT_TIME_S = 0.01
+"""How long text that comes behind what is spoken may keep a step waiting; one piece always may. A
+page of it takes Wren a quarter of a second, and everybody's frames would be late by that."""
 
 
 class EngineConfig(BaseModel):
@@ -160,6 +166,7 @@ class SpeechEngine:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._death: BaseException | None = None
         self._requests = self._frames = self._steps = self._tokens = 0
+        self._text: TextToCome[tuple[SpeechStream, TextSegment, bool]] = TextToCome()
         self._rest = 0.0  # how long there will be nothing to step, unless a command comes
         self._admission = Admission(
             self._capacity,
@@ -270,7 +277,7 @@ class SpeechEngine:
             self._inbox.put(lambda: self._abort_request(request_id))
 
     def _extend(self, stream: SpeechStream, segment: TextSegment, *, ends: bool) -> None:
-        self._inbox.put(lambda: self._extend_request(stream, segment, ends))
+        self._inbox.put(lambda: self._keep_text(stream, segment, ends))
 
     def _receive(self, deliveries: list[tuple[str, Frame | End]]) -> None:
         for request_id, item in deliveries:
@@ -409,6 +416,7 @@ class SpeechEngine:
 
     def _step(self) -> None:
         self._rest = 0.0
+        more = self._learn_text()
         for request_id in self._clock.starved_out():
             self._core.abort_requests([request_id])
             self._finish(request_id, "starved")
@@ -416,7 +424,8 @@ class SpeechEngine:
             scheduler = self._scheduler
             plan = self._clock.plan(scheduler.is_prefilling, scheduler.is_in_flight)
             if not (scheduler.has_work(plan) or self._core.batch_queue):
-                self._rest = self._clock.wake(plan) - self._clock.now()
+                if not more:
+                    self._rest = self._clock.wake(plan) - self._clock.now()
                 return
             scheduler.next_plan = plan
         start = self._stopwatch()
@@ -453,6 +462,7 @@ class SpeechEngine:
 
     def _finish(self, request_id: str, reason: FinishReason) -> None:
         self._clock.finish(request_id)
+        self._text.drop(request_id)
         self._vocoder.finish(request_id, reason)
 
     def _add_request(self, stream: SpeechStream, prompt: Prompt) -> None:
@@ -476,10 +486,25 @@ class SpeechEngine:
             )
         )
 
+    def _keep_text(self, stream: SpeechStream, segment: TextSegment, ends: bool) -> None:
+        if stream.request_id in self._core.scheduler.requests:  # else it ended
+            self._text.add(stream.request_id, (stream, segment, ends))
+
+    def _learn_text(self) -> bool:
+        """Whether there may be more that can be learned now."""
+        until = self._clock.now() + TEXT_TIME_S
+        while (piece := self._text.take(self._units_left)) is not None:
+            self._extend_request(*piece)
+            if self._clock.now() >= until:
+                return True
+        return False
+
+    def _units_left(self, request_id: str) -> float:
+        begun = request_id in self._runner.frames
+        return self._clock.units_left(request_id) if begun else math.inf
+
     def _extend_request(self, stream: SpeechStream, segment: TextSegment, ends: bool) -> None:
-        request = self._core.scheduler.requests.get(stream.request_id)
-        if request is None:  # it ended
-            return
+        request = self._core.scheduler.requests[stream.request_id]
         self._runner.extend_request(stream.request_id, segment.conditioning)
         if stream.request.max_frames is None:
             room = self._runner.max_model_len - request.num_prompt_tokens
@@ -488,6 +513,7 @@ class SpeechEngine:
 
     def _abort_request(self, request_id: str) -> None:
         self._core.abort_requests([request_id])
+        self._text.drop(request_id)
         self._vocoder.drop(request_id)
         self._clock.close(request_id)  # again: it may have been opened since
 
@@ -504,6 +530,7 @@ class SpeechEngine:
         self._core.abort_requests(list(request_ids))
         pool.evict_blocks(blocks)
         for request_id in request_ids:
+            self._text.drop(request_id)
             self._vocoder.drop(request_id)
             self._call_loop(self._deliver_failure, request_id, error)
 

@@ -281,6 +281,11 @@ class FrameClock:
                 stream.units += units
                 stream.starved_at = None
 
+    def units_left(self, stream_id: str) -> float:
+        """How much of the text that is known it has still to speak."""
+        stream = self._streams.get(stream_id)
+        return math.inf if stream is None else stream.units - stream.spoken
+
     def sampled(self, stream_id: str, units: int) -> None:
         """The talker made a frame that spoke `units` of the text."""
         with self._lock:

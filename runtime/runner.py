@@ -137,7 +137,6 @@ class SpeechRunnerMixin(_Runner):
         self._rows_of: list[str] = []
         self._failed: set[str] = set()
         self._unforgotten: set[str] = set()
-        self._extensions: dict[str, list[Mapping[str, Any]]] = {}
         self._delivered: dict[str, int] = {}
         self._transfers = Transfers()
         self._outputs: Mapping[str, Any] = {}
@@ -270,7 +269,6 @@ class SpeechRunnerMixin(_Runner):
             self.frames.release(req_id)
             self.model_intermediate_buffer.pop(req_id, None)
             self._delivered.pop(req_id, None)
-            self._extensions.pop(req_id, None)
         self._failed.difference_update(finished)
         result = super()._update_states(scheduler_output)
         self._unforgotten.clear()
@@ -303,16 +301,11 @@ class SpeechRunnerMixin(_Runner):
             self.talker.begin_request(slot, args.conditioning)
         except Exception as error:  # noqa: BLE001  whatever it is, it is this request's alone
             self._fail(req_id, _as_fault("begin_request", req_id, error))
-        for conditioning in self._extensions.pop(req_id, ()):
-            self.extend_request(req_id, conditioning)
 
     @torch.inference_mode()  # between steps nothing else sees to it
     def extend_request(self, req_id: str, conditioning: Mapping[str, Any]) -> None:
-        """More text for a request, between steps; kept until it begins if it has not."""
+        """More text for a request that has begun, between steps."""
         if req_id in self._failed:
-            return
-        if req_id not in self.frames:
-            self._extensions.setdefault(req_id, []).append(conditioning)
             return
         slot = self.model_intermediate_buffer[req_id]["slot"]
         try:

@@ -27,6 +27,8 @@ class Graph:
         with warnings.catch_warnings():
             # torch.compile, which it recommends instead, needs a C++ compiler at every start.
             warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
+            # What is asked about a size and so becomes fixed: see above.
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
             # A plain function: of a module's own, torch records only `forward`.
             plain = lambda *tensors: function(*tensors)  # noqa: E731
             self._recorded = torch.jit.trace(plain, examples, check_trace=False)

@@ -88,6 +88,51 @@ async def test_text_that_comes_later_leaves_nothing_behind(engine: SpeechEngine)
     assert not [tensor.shape for tensor in tensors if tensor.grad_fn is not None]
 
 
+async def test_text_for_a_stream_that_is_over_is_forgotten(engine: SpeechEngine) -> None:
+    stream, given = engine.speak(hello(), open_text=True), []
+    extend = engine._extend
+    engine._extend = lambda *args, **kw: given.append((args, kw))  # type: ignore[method-assign,func-returns-value]
+    frames = aiter(stream)
+    await anext(frames)
+    for segment in SEGMENTS[1:]:
+        await stream.append(segment)
+    extend(*given[0][0], **given[0][1])
+    await frames.aclose()  # type: ignore[attr-defined]
+    extend(*given[1][0], **given[1][1])
+    del engine._extend  # the method is back
+    await all_at_once(engine)
+    assert engine._text.take(lambda _: 0.0) is None
+
+
+async def test_much_text_at_once_keeps_a_step_waiting_for_one_piece_only(
+    engine: SpeechEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the text, others' frames are late by no more than `TEXT_TIME_S`; here that is 0."""
+    _, expected = await all_at_once(engine)
+    monkeypatch.setattr("omni_speak.runtime.engine.TEXT_TIME_S", 0.0)
+    happened: list[str] = []
+    step, extend = engine._core.step_fn, engine._runner.extend_request
+
+    def stepped() -> object:
+        happened.append("step")
+        return step()
+
+    def extended(*args: object) -> None:
+        happened.append("text")
+        extend(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine._core, "step_fn", stepped)
+    monkeypatch.setattr(engine._runner, "extend_request", extended)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(all_at_once, engine)
+        _, frames = await all_at_once(engine)
+    assert codes(frames) == codes(expected)
+    assert happened.count("text") == 4 * 3  # two segments and the end
+    # Two at a time only where there was nothing to step.
+    assert happened.count("step") > 12 and happened[:1] == ["step"]
+
+
 async def test_spans_say_which_characters_each_phoneme_speaks(engine: SpeechEngine) -> None:
     stream, frames = await all_at_once(engine)
     text = "".join(SEGMENTS)
