@@ -295,6 +295,10 @@ async def serve(
         lifespan="on",
     )
     config.load()  # reads the certificate
+    if config.ssl is not None:
+        # websockets' threaded client, which ElevenLabs' and Deepgram's packages use, reads a ticket
+        # in one thread while it writes its request in another: OpenSSL may lose the request.
+        config.ssl.num_tickets = 0
     listener, url = _listen(host, port, uds)
     if tls is not None:
         url = url.replace("http:", "https:")

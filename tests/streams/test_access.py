@@ -5,8 +5,10 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+import anyio
 import httpx
 import pytest
+from anyio.streams.tls import TLSAttribute
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
@@ -160,3 +162,18 @@ async def test_tls_with_a_certificate_of_our_own(tmp_path: Path) -> None:
         url = server.url.replace("https:", "wss:") + "/v1/duplex"
         async with connect(url, ssl=trust):
             pass
+
+
+async def test_nothing_comes_over_tls_before_a_client_has_asked(tmp_path: Path) -> None:
+    """A ticket would, and threaded clients on Pythons before 3.13 then lose what they send."""
+    certificate, key = make_certificate(tmp_path, "127.0.0.1")
+    trust = ssl.create_default_context(cafile=str(certificate))
+    async with serving(tls=(certificate, key)) as server:
+        port = int(server.url.rpartition(":")[2])
+        async with await anyio.connect_tcp(
+            "127.0.0.1", port, ssl_context=trust, tls_standard_compatible=False
+        ) as stream:
+            await stream.send(b"GET /healthz HTTP/1.1\r\nHost: us\r\n\r\n")
+            assert (await stream.receive()).startswith(b"HTTP/1.1 200")
+            session = stream.extra(TLSAttribute.ssl_object).session
+            assert session is not None and not session.has_ticket
