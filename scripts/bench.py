@@ -40,7 +40,7 @@ SENTENCES = (
     "Please bring your passport and your boarding card.",
     "Learning a new language takes patience and practice.",
 )
-START_TIMEOUT_S = 120
+START_TIMEOUT_S = 600
 
 
 @dataclass
