@@ -55,7 +55,8 @@ GONE = (
 
 @dataclass
 class Soak:
-    """`tell` has the server log what it does. `memory`: visits so far and its KiB, over time."""
+    """`tell` has the server log what it does. `memory`: visits so far and its KiB, every
+    `LOOK_S`."""
 
     server: Server
     tell: Callable[[], None]
@@ -140,6 +141,8 @@ def report(it: Soak, before: dict[str, float], after: dict[str, float]) -> bool:
         print(f"{name:<28} {before[name]:>10g} before {after[name]:>10g} after")
         if after[name] > before[name]:
             faults.append(f"{name} was {before[name]:g} and is {after[name]:g}")
+    minutes = it.memory[:: round(60 / LOOK_S)]
+    print(f"MiB each minute: {' '.join(f'{kib / 1024:.0f}' for _, kib in minutes)}")
     grown = growth(it.memory)
     print(f"memory: {it.memory[-1][1] / 1024:.0f} MiB, {grown:+.1f} KiB a visit in the second half")
     half = it.memory[len(it.memory) // 2 :]
