@@ -776,6 +776,8 @@ async def rude(server: Server, chance: Random, seen: Counter[str]) -> None:
         )
     )
     async with dial(server.websocket_url + path) as socket:
+        if path == "/v1/audio/speech/stream":  # which hangs up on nonsense instead of this
+            await tell(socket, type="session.config")
         for _ in range(chance.randint(1, 20)):
             await socket.send(chance.choice(NONSENSE))
             await server.hear(socket)
