@@ -279,6 +279,9 @@ class SpeechEngine:
     def _extend(self, stream: SpeechStream, segment: TextSegment, *, ends: bool) -> None:
         self._inbox.put(lambda: self._keep_text(stream, segment, ends))
 
+    def _plan_again(self) -> None:
+        self._inbox.put(lambda: None)  # it may rest
+
     def _receive(self, deliveries: list[tuple[str, Frame | End]]) -> None:
         for request_id, item in deliveries:
             stream = self._streams.get(request_id)
@@ -624,7 +627,9 @@ class SpeechStream:
         """The listener has heard this many samples; until the first such word, the wall clock since
         the first audio counts. Say it more often than `max_lead_ms`: who says nothing more has
         paused, and the stream waits."""
-        self._engine._clock.played(self.request_id, samples / self._engine.info.sample_rate)
+        seconds = samples / self._engine.info.sample_rate
+        if self._engine._clock.played(self.request_id, seconds):
+            self._engine._plan_again()
 
     async def _frames(self) -> AsyncIterator[Frame]:
         """Raises `NothingToSay` and what else the front end finds, `Overloaded`, `NoAudio` if the
@@ -645,7 +650,8 @@ class SpeechStream:
                             with anyio.move_on_after(engine._clock.opening(self.request_id)):
                                 await self._second.wait()
                         engine._vocoder.consumed(self.request_id)
-                        engine._clock.taken(self.request_id)
+                        if engine._clock.taken(self.request_id):
+                            engine._plan_again()
                         count += 1
                         yield item
             finally:

@@ -49,7 +49,9 @@ class StreamView:
     """One stream, as the policy sees it.
 
     `lead` is generated minus heard, None before first audio; `max_lead` bounds it, inf is a file,
-    which nobody hears while it is made; `held`: the last plan left it out because of its lead;
+    which nobody hears while it is made. `clock_lead` takes for heard what a player that never stops
+    has played by now: who tells what it heard plays on meanwhile. `lasting`: what of the lead time
+    alone does not take away. `held`: the last plan left it out because of its lead;
     `starved`: its text ran out and more may come; `prefilling`: its prompt is not through yet;
     `served`: when its last frame was sampled, at first its arrival.
     """
@@ -58,6 +60,8 @@ class StreamView:
     arrival: float
     lead: float | None
     max_lead: float
+    clock_lead: float = math.inf
+    lasting: float = 0.0
     held: bool = False
     starved: bool = False
     prefilling: bool = False
@@ -68,10 +72,13 @@ class StreamView:
         return self.max_lead == math.inf
 
     def slack(self, now: float) -> float:
-        """Time until it runs dry, or until its first audio is later than the target."""
+        """Time until it runs dry, or until its first audio is later than the target. Who is not
+        ahead may have run dry since it told what it heard."""
         if self.is_file:
             return math.inf
-        return self.arrival + FIRST_AUDIO_TARGET - now if self.lead is None else self.lead
+        if self.lead is None:
+            return self.arrival + FIRST_AUDIO_TARGET - now
+        return self.lead if self.is_ahead else min(self.lead, self.clock_lead)
 
     def urgency(self, now: float) -> float:
         """Its slack, or the time until it has waited for long enough."""
@@ -83,10 +90,17 @@ class StreamView:
         return self.max_lead * HYSTERESIS
 
     @property
+    def comes_back(self) -> float:
+        """In how long, when it is held."""
+        if self.lead is None or self.lasting > self.release:
+            return math.inf  # not until its listener takes more, or tells
+        return self.lead - self.release
+
+    @property
     def is_ahead(self) -> bool:
         if self.lead is None:
             return False
-        return self.lead >= (self.release if self.held else self.max_lead)
+        return self.lead > self.release if self.held else self.lead >= self.max_lead
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +163,7 @@ def plan(
         prefills=tuple(s.id for s in due if s.prefilling),
         prefill_tokens=max(step.prefill_within(allowed, len(rows)), MIN_PREFILL),
         ahead=frozenset(s.id for s in ahead),
-        wake=now + min((s.slack(now) - s.release for s in ahead), default=math.inf),
+        wake=now + min((s.comes_back for s in ahead), default=math.inf),
     )
 
 
@@ -205,10 +219,23 @@ class _Stream:
         return self.max_lead == math.inf
 
     def lead(self, now: float, period: float) -> float | None:
+        if not self.delivered:
+            return None
+        if self.played is None:
+            return self.clock_lead(now, period)
+        return self.generated * period - self.played
+
+    def clock_lead(self, now: float, period: float) -> float:
         if self.start is None:  # no player yet: a first frame waits to be taken; or never, a file
-            return self.generated * period if self.delivered else None
-        heard = min(now - self.start, self.taken * period) if self.played is None else self.played
-        return self.generated * period - heard
+            return self.generated * period
+        return self.generated * period - min(now - self.start, self.taken * period)
+
+    def lasting(self, period: float) -> float:
+        heard_at_most = self.taken * period if self.played is None else self.played
+        return self.generated * period - heard_at_most
+
+    def may_come_back(self, period: float) -> bool:
+        return self.held and self.lasting(period) <= self.max_lead * HYSTERESIS
 
 
 class FrameClock:
@@ -343,21 +370,29 @@ class FrameClock:
             left = stream.arrival + FIRST_AUDIO_TARGET - self.now()
             return max(0.0, min(self.gap.longest - self.period, left))
 
-    def taken(self, stream_id: str) -> None:
-        """The reader took a frame; the first starts its player."""
+    def taken(self, stream_id: str) -> bool:
+        """The reader took a frame; the first starts its player. Whether the plan that held the
+        stream did not know when it comes back, and another one may."""
         with self._lock:
             if (stream := self._streams.get(stream_id)) is None:
-                return
+                return False
             stream.taken += 1
             if stream.start is None and not stream.is_file:
                 stream.start = self.now()
                 self.first_audio.add(stream.start - stream.arrival)
+            return stream.may_come_back(self.period)
 
-    def played(self, stream_id: str, seconds: float) -> None:
-        """The listener has heard this much; from now on this counts, not the wall clock."""
+    def played(self, stream_id: str, seconds: float) -> bool:
+        """The listener has heard this much; from now on this counts, not the wall clock, for how
+        far ahead the stream may be. Returns what `taken` does."""
         with self._lock:
-            if (stream := self._streams.get(stream_id)) is not None:
-                stream.played = max(seconds, stream.played or 0.0)
+            stream = self._streams.get(stream_id)
+            if stream is None or (stream.played is not None and seconds <= stream.played):
+                return False
+            stream.played = seconds
+            if stream.start is not None:  # its player started later, or stopped since
+                stream.start = max(stream.start, self.now() - seconds)
+            return stream.may_come_back(self.period)
 
     def starved_out(self) -> list[str]:
         """Streams that waited for text longer than they may."""
@@ -384,6 +419,8 @@ class FrameClock:
                     arrival=s.arrival,
                     lead=s.lead(now, self.period),
                     max_lead=s.max_lead,
+                    clock_lead=s.clock_lead(now, self.period),
+                    lasting=s.lasting(self.period),
                     held=s.held,
                     starved=s.starved_at is not None
                     or (s.units < math.inf and in_flight(stream_id)),
@@ -412,12 +449,12 @@ class FrameClock:
         return sum((stage.work.time for stage in stages), StepTime(0.0, 0.0, 0.0))
 
     def wake(self, plan: Plan) -> float:
-        """When a plan without work is to be made again: a held stream is due, or a starved one's
-        time is up."""
+        """When a plan without work is to be made again if nobody takes or tells anything: a held
+        stream is due, or a starved one's time is up."""
         with self._lock:
             ends = [
                 s.starved_at + s.starve_timeout
                 for s in self._streams.values()
                 if s.starved_at is not None
             ]
-        return min(ends, default=math.inf) if not plan.ahead else min([plan.wake, *ends])
+        return min([plan.wake, *ends])

@@ -40,7 +40,7 @@ SENTENCES = (
     "Please bring your passport and your boarding card.",
     "Learning a new language takes patience and practice.",
 )
-START_TIMEOUT_S = 120
+START_TIMEOUT_S = 600
 
 
 @dataclass
@@ -329,6 +329,8 @@ def metrics(server: str) -> dict[str, float]:
         connection = http.client.HTTPConnection("localhost")
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.connect(server.removeprefix("unix:"))
+    elif server.startswith("https:"):
+        connection = http.client.HTTPSConnection(server.removeprefix("https://"))
     else:
         connection = http.client.HTTPConnection(server.removeprefix("http://"))
     with closing(connection):

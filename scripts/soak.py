@@ -1,4 +1,5 @@
-"""Random clients of all kinds against a real server, on loopback, for some minutes.
+"""Random clients of all kinds against a real server, on loopback, for some minutes; over TLS where
+the seed is odd.
 
 First one visit of each kind, so that whatever is made on first use is made; then the server is read
 (`/metrics`) with nobody there. `--clients` visitors at a time follow, and when the last is gone the
@@ -31,6 +32,8 @@ import typer
 from bench import metrics, wait_until_ready
 from visitors import LOOK_S, VISITS, Server, Visit
 
+from omni_speak.streams.access import self_signed
+
 VISIT_TIMEOUT_S = 1800
 """The longest one: a dozen of paragraphs, read slowly, from a server on a machine that is slow."""
 SETTLE_S = 90
@@ -55,7 +58,8 @@ GONE = (
 
 @dataclass
 class Soak:
-    """`tell` has the server log what it does. `memory`: visits so far and its KiB, over time."""
+    """`tell` has the server log what it does. `memory`: visits so far and its KiB, every
+    `LOOK_S`."""
 
     server: Server
     tell: Callable[[], None]
@@ -140,6 +144,8 @@ def report(it: Soak, before: dict[str, float], after: dict[str, float]) -> bool:
         print(f"{name:<28} {before[name]:>10g} before {after[name]:>10g} after")
         if after[name] > before[name]:
             faults.append(f"{name} was {before[name]:g} and is {after[name]:g}")
+    minutes = it.memory[:: round(60 / LOOK_S)]
+    print(f"MiB each minute: {' '.join(f'{kib / 1024:.0f}' for _, kib in minutes)}")
     grown = growth(it.memory)
     print(f"memory: {it.memory[-1][1] / 1024:.0f} MiB, {grown:+.1f} KiB a visit in the second half")
     half = it.memory[len(it.memory) // 2 :]
@@ -170,15 +176,21 @@ def told(error: BaseException) -> str:
 
 
 @contextmanager
-def own_server(log: Path) -> Iterator[tuple[str, Callable[[], None]]]:
-    """A server of Wren on a free port of loopback, and how to have it log what it is doing."""
+def own_server(log: Path, *, tls: bool) -> Iterator[tuple[str, Callable[[], None]]]:
+    """A server of Wren on a free port of loopback, trusted here, and how to have it log what it is
+    doing."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, str(Path(__file__).with_name("soaked.py")), str(port)]
     log.parent.mkdir(parents=True, exist_ok=True)
+    if tls:
+        certificate, _ = self_signed(log.parent / "soak-tls", "127.0.0.1")
+        os.environ["SSL_CERT_FILE"] = str(certificate)
+        command.append(str(certificate.parent))
     with log.open("w") as output, subprocess.Popen(command, stderr=output) as server:
         try:
-            yield f"http://127.0.0.1:{port}", partial(server.send_signal, signal.SIGUSR1)
+            url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+            yield url, partial(server.send_signal, signal.SIGUSR1)
         finally:
             server.terminate()
             server.wait()
@@ -195,7 +207,7 @@ def main(
     """Exits with 1 where a visit or the server went wrong."""
     seed = int.from_bytes(os.urandom(4)) if seed is None else seed
     print(f"seed {seed}", flush=True)
-    with own_server(log) as (url, tell):
+    with own_server(log, tls=seed % 2 == 1) as (url, tell):
         held = anyio.run(soak, url, tell, seed, 60 * minutes, clients)
     if "Traceback" in log.read_text():
         print(f"FAULT: a traceback in {log}")

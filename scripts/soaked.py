@@ -1,5 +1,6 @@
-"""The server of scripts/soak: `omni-speak serve` as it is by default, which on SIGUSR1 tells on its
-standard error what everything in it is doing. Names the innards of many modules, on purpose: it is
+"""The server of scripts/soak: `omni-speak serve` as it is by default, over TLS where its second
+argument is a folder for the certificate. On SIGUSR1 it tells on its standard error what everything
+in it is doing. Names the innards of many modules, on purpose: it is
 for whoever looks for why somebody hears nothing.
 """
 
@@ -13,12 +14,14 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import anyio
 
 from omni_speak.runtime.engine import EngineConfig, SpeechEngine
+from omni_speak.streams.access import self_signed
 from omni_speak.streams.server import serve
 from omni_speak.streams.session import DuplexSession
 
@@ -112,4 +115,6 @@ def _awaits(coroutine: Any) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    anyio.run(partial(serve, Told().running, port=int(sys.argv[1])))
+    port, *folder = sys.argv[1:]
+    tls = self_signed(Path(*folder), "127.0.0.1") if folder else None
+    anyio.run(partial(serve, Told().running, port=int(port), tls=tls))

@@ -10,6 +10,7 @@ one too many is not.
 from __future__ import annotations
 
 import json
+import ssl
 from base64 import b64decode
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -32,6 +33,7 @@ from omni_speak.streams.client import (
     DuplexClient,
 )
 from omni_speak.streams.encoder import OPUS_RATES
+from omni_speak.streams.http_speech import MAX_BODY_BYTES
 from omni_speak.streams.messages import (
     SAMPLE_RATES,
     SERVER_MESSAGE,
@@ -43,6 +45,7 @@ from omni_speak.streams.messages import (
     SessionClosed,
     SessionOpened,
 )
+from omni_speak.streams.speaking import MAX_TEXT_CHARS
 from omni_speak.streams.wire import WireFrame, decode
 
 T = TypeVar("T")
@@ -93,7 +96,8 @@ class Server:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.websocket_url = url.replace("http:", "ws:")
+        self.websocket_url = url.replace("http", "ws", 1)
+        self._trust = ssl.create_default_context()  # also what SSL_CERT_FILE names
         self._debts: set[_Debt] = set()
 
     @contextmanager
@@ -118,6 +122,12 @@ class Server:
             debt.looks += 1
             if debt.looks > LOOKS and not 0 < steps - debt.steps < MANY_STEPS:
                 debt.scope.cancel()
+
+    def http(self) -> httpx.AsyncClient:
+        limits = httpx.Limits(max_connections=None)
+        return httpx.AsyncClient(
+            base_url=self.url, verify=self._trust, trust_env=False, timeout=None, limits=limits
+        )
 
     async def hear(self, socket: ClientConnection) -> str | bytes:
         with self.owing():
@@ -451,6 +461,84 @@ async def _context(peer: Peer, name: str, chance: Random) -> None:
     await peer.done[name].wait()
 
 
+async def crowd(server: Server, chance: Random, seen: Counter[str]) -> None:
+    """As many contexts at once as a session may have; one more is refused and harms nobody."""
+    witness, ends = Witness(), Counter[str]()
+    async with dial(server.websocket_url + "/v1/duplex") as socket:
+        await tell(socket, type="session.open", format="mulaw")
+        opened = SERVER_MESSAGE.validate_json(await server.hear(socket))
+        hold(isinstance(opened, SessionOpened), f"{opened}")
+        assert isinstance(opened, SessionOpened)
+        witness.see(opened)
+        most = opened.limits.contexts
+        for number in range(most):
+            await tell(socket, type="context.open", context=f"c{number}")
+        await tell(socket, type="context.open", context="one too many")
+        for number in range(most):
+            text = chance.choice(SENTENCES)
+            await tell(socket, type="text.append", context=f"c{number}", text=text)
+            await tell(socket, type="text.end", context=f"c{number}")
+        errors = Counter[str]()
+        while ends.total() < most:
+            data = await server.hear(socket)
+            event = decode(data) if isinstance(data, bytes) else SERVER_MESSAGE.validate_json(data)
+            witness.see(event)
+            if isinstance(event, ContextDone):
+                ends[event.reason] += 1
+            if isinstance(event, ErrorEvent):
+                errors[event.code] += 1
+            if left(socket, chance, seen, 0.001):
+                return
+        hold(errors.pop("too_many_contexts", 0) == 1, f"{errors}, and nobody was one too many")
+        hold(errors.total() == errors["overloaded"] == ends["error"], f"{errors}, {ends}")
+        seen["ended"] += ends["stop"]
+        seen["refused"] += ends["error"]
+
+
+async def long_winded(server: Server, chance: Random, seen: Counter[str]) -> None:
+    """As much text as a context holds, in as large a message as may be, interrupted after a while;
+    what it says then is heard whole."""
+    witness, last = Witness(), "Thank you."
+    async with dial(server.websocket_url + "/v1/duplex") as socket:
+        await tell(socket, type="session.open", format="pcm_f32le", sample_rate=48000)
+        opened = SERVER_MESSAGE.validate_json(await server.hear(socket))
+        assert isinstance(opened, SessionOpened)
+        witness.see(opened)
+        await tell(socket, type="context.open", context="c", max_lead_ms=chance.choice((500, None)))
+        text = filled(chance, opened.limits.text_chars - len(last))
+        message = json.dumps({"type": "text.append", "context": "c", "text": text})
+        await socket.send(message.ljust(opened.limits.message_bytes))
+        turn_after = chance.randint(1, 60)
+        while True:
+            data = await server.hear(socket)
+            event = decode(data) if isinstance(data, bytes) else SERVER_MESSAGE.validate_json(data)
+            witness.see(event)
+            match event:
+                case WireFrame():
+                    seen["frames"] += 1
+                    turn_after -= 1
+                    if turn_after == 0:
+                        await tell(socket, type="interrupt", context="c")
+                        await tell(socket, type="text.append", context="c", text=last)
+                        await tell(socket, type="text.end", context="c")
+                case ContextInterrupted():
+                    whole = event.text_spoken + event.text_remaining
+                    hold(whole == text, f"{len(whole)} characters of {len(text)} came back")
+                    seen["interrupts"] += 1
+                case ErrorEvent():
+                    hold(event.code == "overloaded", f"{event}")
+                case ContextDone():
+                    seen["refused" if event.reason == "error" else "ended"] += 1
+                    return
+
+
+def filled(chance: Random, length: int) -> str:
+    text = ""
+    while len(text) < length:
+        text += chance.choice(SENTENCES) + " "
+    return text[:length]
+
+
 # -- other services' clients --------------------------------------------------------------------
 
 
@@ -466,7 +554,7 @@ async def openai(server: Server, chance: Random, seen: Counter[str]) -> None:
     leave_after = chance.choice((None, None, None, chance.randint(0, 50_000)))
     received = b""
     async with (
-        httpx.AsyncClient(base_url=server.url, trust_env=False, timeout=None) as http,
+        server.http() as http,
         http.stream("POST", "/v1/audio/speech", json=body) as answer,
     ):
         hold(answer.status_code in (200, 503), f"{answer.status_code} for {body}")
@@ -480,6 +568,48 @@ async def openai(server: Server, chance: Random, seen: Counter[str]) -> None:
         hold(received.count(b"speech.audio.done") == 1, f"no end of {body}")
     elif answer.status_code == 200:
         hold(len(received) > 1000, f"{len(received)} bytes for {body}")
+
+
+async def openai_book(server: Server, chance: Random, seen: Counter[str]) -> None:
+    """The longest text in the largest body; whoever hears its beginning leaves."""
+    body = json.dumps({"input": filled(chance, MAX_TEXT_CHARS), "response_format": "pcm"})
+    content = body.ljust(MAX_BODY_BYTES)
+    async with (
+        server.http() as http,
+        http.stream("POST", "/v1/audio/speech", content=content) as answer,
+    ):
+        hold(answer.status_code in (200, 503), f"{answer.status_code} for {len(content)} bytes")
+        with server.owing():
+            await anext(answer.aiter_bytes())
+        seen["left" if answer.status_code == 200 else "refused"] += 1
+
+
+async def hasty(server: Server, chance: Random, seen: Counter[str]) -> None:
+    """Many readers over HTTP at once, each gone within a tenth of a second."""
+
+    async def come_and_go(seconds: float, text: str) -> None:
+        with anyio.move_on_after(seconds):
+            await http.post("/v1/audio/speech", json={"input": text})
+        seen["left"] += 1
+
+    async with server.http() as http, anyio.create_task_group() as tasks:
+        for _ in range(chance.randint(5, 20)):
+            tasks.start_soon(come_and_go, chance.random() * 0.1, some_text(chance))
+
+
+async def half_closed(server: Server, chance: Random, seen: Counter[str]) -> None:
+    """Says over TCP that nothing more comes from it, and goes on listening: the server takes it for
+    gone. Over TLS nobody can say that; it leaves."""
+    async with dial(server.websocket_url + "/v1/duplex") as socket:
+        await tell(socket, type="session.open")
+        await tell(socket, type="context.open", context="c")
+        await tell(socket, type="text.append", context="c", text=some_text(chance))
+        await tell(socket, type="text.flush", context="c")
+        await pause(chance, 2)
+        if socket.transport.can_write_eof():
+            socket.transport.write_eof()
+            await server.closes(socket)
+        seen["left"] += 1
 
 
 async def elevenlabs(server: Server, chance: Random, seen: Counter[str]) -> None:
@@ -761,7 +891,7 @@ async def vllm_omni_duplex(server: Server, chance: Random, seen: Counter[str]) -
 
 async def rude(server: Server, chance: Random, seen: Counter[str]) -> None:
     """Says what nobody understands, everywhere; some say too much at once."""
-    async with httpx.AsyncClient(base_url=server.url, trust_env=False, timeout=None) as http:
+    async with server.http() as http:
         body = chance.choice((b"{", b"\xff", b'{"input":7}', b'{"input":"!!!"}', b"x" * 2_000_000))
         answer = await http.post("/v1/audio/speech", content=body)
         hold(answer.status_code in (400, 413), f"{answer.status_code} for {body[:40]!r}")
@@ -776,6 +906,8 @@ async def rude(server: Server, chance: Random, seen: Counter[str]) -> None:
         )
     )
     async with dial(server.websocket_url + path) as socket:
+        if path == "/v1/audio/speech/stream":  # which hangs up on nonsense instead of this
+            await tell(socket, type="session.config")
         for _ in range(chance.randint(1, 20)):
             await socket.send(chance.choice(NONSENSE))
             await server.hear(socket)
@@ -797,6 +929,11 @@ VISITS: dict[Visit, int] = {
     vllm_omni: 1,
     vllm_omni_duplex: 1,
     rude: 1,
+    crowd: 1,
+    long_winded: 1,
+    openai_book: 1,
+    hasty: 1,
+    half_closed: 1,
 }
 """Each with how often it comes, in proportion."""
 

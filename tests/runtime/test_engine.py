@@ -8,6 +8,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import numpy as np
 import pytest
 import torch
@@ -167,6 +169,19 @@ async def test_D17_a_reader_that_stops_is_decoded_no_further(tmp_path: Path) -> 
         assert engine._vocoder._streams[stalled.request_id].decoded <= 1 + 5
         rest = [frame async for frame in frames]
         assert [f.index for f in rest] == list(range(1, 40))  # nothing was lost
+
+
+async def test_a_held_stream_goes_on_when_its_listener_says_so(tmp_path: Path) -> None:
+    async with tiny_engine(tmp_path, {"never_ends": True}) as engine:
+        stream = engine.speak(SpeechRequest(text="hello", max_frames=65, max_lead_ms=800))
+        async for frame in stream:
+            if frame.index == 0:
+                stream.played(0)
+            elif frame.index % 10 == 9:
+                while not engine.stats().held:
+                    await anyio.lowlevel.checkpoint()
+                stream.played(frame.pts + SAMPLES)
+        assert stream.result == SpeechResult("length", 65, stream.seed)
 
 
 async def test_overload_is_refused_at_once(tmp_path: Path) -> None:

@@ -211,6 +211,78 @@ def test_lead_counts_acks_else_the_wall_clock_else_what_was_taken() -> None:
     assert "stalled" in clock.plan(lambda _: False).ahead  # nobody took them: nothing was heard
 
 
+def test_a_held_stream_wakes_the_engine_when_it_comes_back_and_not_before() -> None:
+    time = Time()
+    clock = FrameClock(PERIOD, time)
+    clock.open("plays", arrival=time.now, max_lead=1.92)
+    heard(clock, "plays", 24)
+    todo = clock.plan(lambda _: False)
+    assert todo.ahead == {"plays"} and clock.wake(todo) == pytest.approx(time.now + 0.96)
+    time.now = clock.wake(todo) + 1e-9
+    assert clock.plan(lambda _: False).rows == ("plays",)
+    clock.close("plays")
+
+
+@pytest.mark.parametrize("more", [0, 1, 5])
+def test_a_held_stream_whose_listener_stands_still_wakes_nobody(more: int) -> None:
+    """However far it is above the bound where it comes back; at the bound it does, and is held
+    again."""
+    time = Time()
+    clock = FrameClock(PERIOD, time)
+    for name in ("takes", "acks"):
+        clock.open(name, arrival=time.now, max_lead=1.92)
+        heard(clock, name, 1)
+    for _ in range(23 + more):
+        for name in ("takes", "acks"):
+            clock.sampled(name, 0)
+            clock.delivered([name])
+    clock.played("acks", 0.0)
+    assert clock.plan(lambda _: False).ahead == {"takes", "acks"}
+    for _ in range(3):
+        time.now += 10.0
+        todo = clock.plan(lambda _: False)
+        assert todo.ahead == {"takes", "acks"} and clock.wake(todo) == math.inf
+    for frame in range(2, 12 + more):
+        assert not clock.taken("takes") and not clock.played("acks", frame * PERIOD)
+        assert clock.wake(clock.plan(lambda _: False)) == math.inf
+    assert clock.taken("takes") and clock.played("acks", (12 + more) * PERIOD + 1e-9)
+    assert set(clock.plan(lambda _: False).rows) == {"takes", "acks"}
+
+
+def test_who_acks_runs_dry_by_the_clock_and_not_only_by_what_it_said() -> None:
+    """Seven frames wait for their message: it has nothing to play, and nothing new to tell."""
+    time = Time()
+    clock = FrameClock(PERIOD, time)
+    clock.open("acks", arrival=time.now, max_lead=2.0)
+    heard(clock, "acks", 8)
+    time.now += 8 * PERIOD
+    clock.played("acks", 8 * PERIOD)
+    heard(clock, "acks", 7)
+    clock.open("newcomer", arrival=time.now, max_lead=2.0)
+    assert clock.plan(lambda _: False).rows == ("newcomer",)
+    time.now += 0.2
+    assert set(clock.plan(lambda _: False).rows) == {"newcomer", "acks"}
+
+
+def test_a_pause_is_no_underrun_and_hurries_nobody_while_the_stream_is_held() -> None:
+    time = Time()
+    clock = FrameClock(PERIOD, time)
+    clock.open("pauses", arrival=time.now, max_lead=2.0)
+    heard(clock, "pauses", 13)
+    time.now += 0.5
+    clock.played("pauses", 0.5)
+    heard(clock, "pauses", 19)
+    time.now += 60.0
+    for _ in range(2):  # at its bound; held, and under it
+        todo = clock.plan(lambda _: False)
+        assert todo.ahead == {"pauses"} and todo.prefill_tokens > 500
+        clock.played("pauses", 1.0)
+    clock.played("pauses", 1.6)
+    assert clock.plan(lambda _: False).rows == ("pauses",)
+    heard(clock, "pauses", 1)
+    assert clock.underruns == 0
+
+
 def test_files_that_wait_wait_by_turns() -> None:
     time = Time()
     clock = FrameClock(PERIOD, time)
