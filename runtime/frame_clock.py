@@ -44,16 +44,26 @@ GAP_DEVIATIONS = 3.0
 """A player starts so that its second frame may come this many mean deviations later than most."""
 
 
+class _Bounded:
+    """A stream whose lead has a bound; inf is a file, which nobody hears while it is made."""
+
+    __slots__ = ()
+    max_lead: float
+
+    @property
+    def is_file(self) -> bool:
+        return self.max_lead == math.inf
+
+
 @dataclass(frozen=True, slots=True)
-class StreamView:
+class StreamView(_Bounded):
     """One stream, as the policy sees it.
 
-    `lead` is generated minus heard, None before first audio; `max_lead` bounds it, inf is a file,
-    which nobody hears while it is made. `clock_lead` takes for heard what a player that never stops
-    has played by now: who tells what it heard plays on meanwhile. `lasting`: what of the lead time
-    alone does not take away. `held`: the last plan left it out because of its lead;
-    `starved`: its text ran out and more may come; `prefilling`: its prompt is not through yet;
-    `served`: when its last frame was sampled, at first its arrival.
+    `lead` is generated minus heard, None before first audio. `clock_lead` takes for heard what a
+    player that never stops has played by now: who tells what it heard plays on meanwhile.
+    `lasting`: what of the lead time alone does not take away. `held`: the last plan left it out
+    because of its lead; `starved`: its text ran out and more may come; `prefilling`: its prompt is
+    not through yet; `served`: when its last frame was sampled, at first its arrival.
     """
 
     id: str
@@ -66,10 +76,6 @@ class StreamView:
     starved: bool = False
     prefilling: bool = False
     served: float = 0.0
-
-    @property
-    def is_file(self) -> bool:
-        return self.max_lead == math.inf
 
     def slack(self, now: float) -> float:
         """Time until it runs dry, or until its first audio is later than the target. Who is not
@@ -195,7 +201,7 @@ class Gap:
 
 
 @dataclass(slots=True)
-class _Stream:
+class _Stream(_Bounded):
     arrival: float
     max_lead: float
     units: float  # of text, known so far; inf once the text is complete
@@ -213,10 +219,6 @@ class _Stream:
     finished: bool = False
     underruns: int = 0
     excused: bool = False  # the next late frame is late for want of text
-
-    @property
-    def is_file(self) -> bool:
-        return self.max_lead == math.inf
 
     def lead(self, now: float, period: float) -> float | None:
         if not self.delivered:

@@ -716,10 +716,6 @@ class Journal:
             self._first += 1
         return event
 
-    @property
-    def next(self) -> int:
-        return self._next
-
     def size_since(self, seq: int) -> int:
         """Bytes of `seq` and what came after it."""
         return sum(map(_size, self._after(seq - 1)))

@@ -8,9 +8,9 @@ context, in a task group.
 
 Back-pressure: a socket that does not take bytes stops the writer, then fills the speakers' `OUTBOX`
 places, then stops the speakers; the engine holds streams nobody takes frames from. The reader reads
-on, so that an interrupt or a cancel acts at once whatever waits to be sent, until `ANSWERS` of what
-the client is told wait too. Other sessions notice nothing. A peer that takes no byte for
-`send_timeout` seconds is given up.
+on, so that an interrupt or a cancel acts at once whatever waits to be sent. Other sessions notice
+nothing. A peer that takes no byte for `send_timeout` seconds, or leaves `ANSWERS` of what it is
+told unread and still sends, is given up.
 
 A connection that breaks, without a closing handshake, leaves its session waiting for another one
 (`Sessions`), in the task of the first. Meanwhile speech goes on, at the listener's pace, until half
@@ -130,8 +130,8 @@ class Sessions:
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """A connection. One that resumes gets `greeting`, and what was sent after number `seq`. It is
-    `lost` when it takes nothing more; `over` is set when nobody will use it any more."""
+    """A connection that was sent all up to number `seq`; one that resumes gets `greeting` first. It
+    is `lost` when it takes nothing more; `over` is set when nobody will use it any more."""
 
     socket: Socket
     greeting: SessionOpened | None = None
@@ -171,12 +171,9 @@ class _Failed:
     error: SpeechError
 
 
-class _Attached:
-    """Wakes the writer for a new connection."""
-
-
 _Made = _Frame | _Finished | _Failed
-_Outgoing = _Made | Send | Reply | Close | _Attached
+_Answer = Send | Reply | Close
+_Outgoing = _Made | _Answer
 
 
 @dataclass(slots=True, eq=False)
@@ -223,9 +220,10 @@ class DuplexSession:
         self._journal = Journal(limits.journal_bytes)
         self._link: _Link | None = _Link(socket)
         self._told = 0
-        """What of the journal the last connection was told, when there is none."""
+        """The journal from here on was told to no connection, when there is none."""
         self._given: anyio.Event | None = None
         self._linked = anyio.Event()
+        self._alone = anyio.CancelScope()
         self._speakers: dict[int, _Speaker] = {}
         self._outbox, self._outgoing = anyio.create_memory_object_stream[_Outgoing](
             OUTBOX + ANSWERS
@@ -255,11 +253,13 @@ class DuplexSession:
 
     # -- connections ---------------------------------------------------------------------------
 
-    async def attach(self, socket: Socket, resume: Resume) -> anyio.Event:
+    def attach(self, socket: Socket, resume: Resume) -> anyio.Event:
         """Go on over this connection, in the dialect that knows what was said so far; the event is
         set when the connection is not used any more. One that was in use is told and closed.
         Raises Refused."""
         greeting = self._session.resume(resume.token)
+        if self._tasks.cancel_scope.cancel_called:  # it is ending
+            raise no_such_session()
         self._journal.replay(resume.seq)
         link = _Link(socket, greeting, resume.seq)
         before, self._link = self._link, link
@@ -268,7 +268,7 @@ class DuplexSession:
         if before is not None:
             before.drop()
             self._tasks.start_soon(self._dismiss, before)
-        await self._put(_Attached())
+        self._alone.cancel()
         return link.over
 
     async def _dismiss(self, link: _Link) -> None:
@@ -333,7 +333,7 @@ class DuplexSession:
 
     async def _take(self, link: _Link, message: ClientMessage | Reply) -> None:
         if isinstance(message, Reply):
-            await self._put(message)
+            await self._answer(message)
         elif (
             isinstance(message, SessionOpen)
             and message.resume is not None
@@ -347,13 +347,13 @@ class DuplexSession:
         """The connection goes to the session it resumes, and this one ends."""
         try:
             other = self._sessions.find(resume.session)
-            self._given = await other.attach(link.socket, resume)
+            self._given = other.attach(link.socket, resume)
         except InvalidRequest as error:
             await self._carry_out(self._session.refuse(error))
 
     def _lose(self, link: _Link) -> None:
         if not link.lost:
-            link.lost, self._told = True, self._journal.next
+            link.lost, self._told = True, 0 if link.seq is None else link.seq + 1
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -362,7 +362,8 @@ class DuplexSession:
         while True:
             link = self._link
             if link is None or link.lost:
-                await self._write_ahead()
+                with anyio.CancelScope() as self._alone:
+                    await self._write_ahead()
                 continue
             with link.writing:
                 try:
@@ -374,11 +375,7 @@ class DuplexSession:
                     await self._give_up(link, gap.message)
                     return
                 except Disconnected:
-                    # The reader will hear how it ended; but it may be waiting for the outbox.
-                    self._lose(link)
-                    if not self._session.resumable:
-                        self._tasks.cancel_scope.cancel()
-                        return
+                    self._lose(link)  # the reader will hear how it ended
 
     async def _write_to(self, link: _Link) -> None:
         if link.greeting is not None:
@@ -393,9 +390,7 @@ class DuplexSession:
     async def _write_ahead(self) -> None:
         """Nobody listens: what is made waits in the journal."""
         if self._journal.size_since(self._told) >= self._limits.journal_bytes // 2:
-            with anyio.move_on_after(self._limits.resume_s):
-                await self._linked.wait()
-                return
+            await anyio.sleep(self._limits.resume_s)
             self._tasks.cancel_scope.cancel()
         for told in self._stamp(await self._next()):
             if isinstance(told, Close):
@@ -417,11 +412,14 @@ class DuplexSession:
                 return
             with anyio.fail_after(self._send_timeout):
                 await link.socket.send(message)
+        if isinstance(told, AnyEvent | WireFrame):
+            link.seq = told.seq
 
-    async def _give_up(self, link: _Link, reason: str) -> None:
+    async def _give_up(self, link: _Link | None, reason: str) -> None:
         logger.warning("a client was given up: %s", reason)
         with anyio.move_on_after(CLOSE_TIMEOUT_S), suppress(Disconnected):
-            await link.socket.close(TOO_SLOW, reason)
+            if link is not None:
+                await link.socket.close(TOO_SLOW, reason)
         self._tasks.cancel_scope.cancel()
 
     def _stamp(self, item: _Outgoing) -> list[ServerMessage | WireFrame | Reply | Close]:
@@ -438,8 +436,6 @@ class DuplexSession:
                 effects = [item]
             case Reply():
                 return [item]
-            case _Attached():
-                return []
         told: list[ServerMessage | WireFrame | Reply | Close] = []
         for effect in effects:
             match effect:
@@ -455,17 +451,23 @@ class DuplexSession:
 
     # -- the outbox ----------------------------------------------------------------------------
 
-    async def _put(self, item: _Outgoing) -> None:
-        await self._room_for(item).acquire()
+    async def _put(self, item: _Made) -> None:
+        await self._made_room.acquire()
         self._outbox.send_nowait(item)
+
+    async def _answer(self, item: _Answer) -> None:
+        try:
+            self._answer_room.acquire_nowait()
+        except anyio.WouldBlock:
+            await self._give_up(self._link, f"{ANSWERS} answers were not taken")
+        else:
+            self._outbox.send_nowait(item)
 
     async def _next(self) -> _Outgoing:
         item = await self._outgoing.receive()
-        self._room_for(item).release()
+        room = self._made_room if isinstance(item, _Made) else self._answer_room
+        room.release()
         return item
-
-    def _room_for(self, item: _Outgoing) -> anyio.Semaphore:
-        return self._made_room if isinstance(item, _Made) else self._answer_room
 
     # -- what effects do -----------------------------------------------------------------------
 
@@ -478,7 +480,7 @@ class DuplexSession:
     async def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Send | Close):
-                await self._put(effect)
+                await self._answer(effect)
             else:
                 self._instruct(effect)
 

@@ -24,12 +24,13 @@ MAX_REASON_BYTES = 123
 
 class WebSocketSocket:
     """See `session.Socket`. With `idle_s`, one over which nothing has gone either way for that many
-    seconds is closed."""
+    seconds is closed; while the peer is slow to take what is sent, something goes."""
 
     def __init__(self, websocket: WebSocket, idle_s: float | None = None) -> None:
         self._websocket = websocket
         self._idle_s = idle_s
         self._used = anyio.current_time()
+        self._sending = False
 
     async def receive(self) -> str | bytes:
         message = await self._next()
@@ -44,18 +45,25 @@ class WebSocketSocket:
     async def _next(self) -> Message:
         if self._idle_s is None:
             return await self._websocket.receive()
-        while (left := self._used + self._idle_s - anyio.current_time()) > 0:
+        while (left := self._idle_s - self._idle_for) > 0:
             with anyio.move_on_after(left):
                 return await self._websocket.receive()
         with suppress(Disconnected):
             await self.close(POLICY_VIOLATION, f"nothing was sent for {self._idle_s:g} s")
         raise Disconnected(clean=True)
 
+    @property
+    def _idle_for(self) -> float:
+        return 0.0 if self._sending else anyio.current_time() - self._used
+
     async def send(self, data: str | bytes) -> None:
         key = "text" if isinstance(data, str) else "bytes"
-        with _told_of_the_end():
-            await self._websocket.send({"type": "websocket.send", key: data})
-        self._used = anyio.current_time()
+        self._sending = True
+        try:
+            with _told_of_the_end():
+                await self._websocket.send({"type": "websocket.send", key: data})
+        finally:
+            self._sending, self._used = False, anyio.current_time()
 
     async def close(self, code: int, reason: str) -> None:
         cut = reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")

@@ -5,78 +5,32 @@ from __future__ import annotations
 import gc
 import json
 import random
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
-from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.frames import Frame, Opcode
+from websockets.frames import Frame as WebSocketFrame
+from websockets.frames import Opcode
 from websockets.typing import Subprotocol
 
+from omni_speak.runtime.request import Frame, SpeechRequest, check_request
 from omni_speak.streams.client import DuplexClient
-from omni_speak.streams.dialects.native import SUBPROTOCOL, NativeDialect
+from omni_speak.streams.dialects.native import SUBPROTOCOL
 from omni_speak.streams.messages import Limits
 from omni_speak.streams.service import WARM_UP_STREAMS
-from omni_speak.streams.session import ANSWERS, OUTBOX, Disconnected, Drain, DuplexSession, Sessions
+from omni_speak.streams.session import ANSWERS, OUTBOX
 from omni_speak.streams.speaking import SpokenFrame
 from omni_speak.streams.wire import Flag, WireFrame, decode
 from tests.streams.conftest import Running, serving
-from tests.streams.fake_engine import SAMPLES, FakeEngine
+from tests.streams.fake_engine import SAMPLES, FakeEngine, FakeStream
+from tests.streams.held import OPEN, HeldSocket, House, resume, seq_of, session_on, speech
 
 pytestmark = pytest.mark.anyio
-
-
-class HeldSocket:
-    """Takes messages only while `flowing` is set, and none once it is `gone`."""
-
-    def __init__(self, *messages: dict[str, Any]) -> None:
-        self.flowing = anyio.Event()
-        self.gone = False
-        self.sent: list[str | bytes] = []
-        self.closed: tuple[int, str] | None = None
-        self._send, self._receive = anyio.create_memory_object_stream[str](100)
-        for message in messages:
-            self.put(message)
-
-    def put(self, message: dict[str, Any]) -> None:
-        self._send.send_nowait(json.dumps(message))
-
-    def vanish(self) -> None:
-        self._send.close()
-
-    async def receive(self) -> str:
-        try:
-            return await self._receive.receive()
-        except anyio.EndOfStream:
-            raise Disconnected(clean=True) from None
-
-    async def send(self, data: str | bytes) -> None:
-        await self.flowing.wait()
-        if self.gone:
-            raise Disconnected
-        self.sent.append(data)
-
-    async def close(self, code: int, reason: str) -> None:
-        self.closed = (code, reason)
-
-
-OPEN = {"type": "session.open"}
-
-
-def speech(text: str, context: str = "a") -> list[dict[str, Any]]:
-    return [
-        {"type": "context.open", "context": context},
-        {"type": "text.append", "context": context, "text": text},
-        {"type": "text.end", "context": context},
-    ]
-
-
-def session_on(socket: HeldSocket, engine: FakeEngine, **options: Any) -> DuplexSession:
-    return DuplexSession(socket, engine, NativeDialect(), Limits(), Drain(), **options)
 
 
 async def test_D17_a_slow_reader_holds_only_its_own_stream() -> None:
@@ -111,33 +65,6 @@ async def test_a_reader_that_catches_up_misses_nothing() -> None:
     assert json.loads(socket.sent[-1])["type"] == "context.done"
 
 
-async def test_D17_a_reader_that_takes_nothing_is_given_up_and_told() -> None:
-    engine, socket = FakeEngine(), HeldSocket(OPEN, *speech("#endless"))
-    with anyio.fail_after(5):
-        await session_on(socket, engine, send_timeout=0.01).run()
-    assert not engine.running
-    assert socket.closed == (4002, "nothing was taken for 0.01 s")
-
-
-async def test_D17_a_reader_that_is_only_slow_is_kept_and_served() -> None:
-    engine, socket = FakeEngine(), HeldSocket(OPEN, *speech("#frames=60"))
-    socket.flowing.set()
-    take = socket.send
-
-    async def slowly(data: str | bytes) -> None:
-        await anyio.sleep(0.05)  # in all, more than one message may take
-        await take(data)
-
-    socket.send = slowly  # type: ignore[method-assign]
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(session_on(socket, engine, send_timeout=2.0).run)
-        with anyio.fail_after(60):
-            while "context.done" not in str(socket.sent[-1:]):
-                await anyio.sleep(0.02)
-        socket.vanish()
-    assert sum(isinstance(data, bytes) for data in socket.sent) == 60
-
-
 async def test_D15_cancel_while_the_socket_is_stuck_stops_the_engine_at_once() -> None:
     engine, socket = FakeEngine(), HeldSocket(OPEN, *speech("#endless"))
     async with anyio.create_task_group() as tasks:
@@ -156,11 +83,8 @@ async def test_D15_cancel_while_the_socket_is_stuck_stops_the_engine_at_once() -
     assert done["frames"] == sum(isinstance(item, int) for item in sent)
 
 
-@pytest.mark.parametrize("pings", [0, 3 * OUTBOX])
-async def test_a_good_bye_that_the_writer_meets_first_still_is_one(pings: int) -> None:
-    """With pings, the reader waits for room in the outbox when it happens."""
-    engine = FakeEngine()
-    socket = HeldSocket(OPEN, *speech("#endless"), *[{"type": "ping"}] * pings)
+async def test_a_good_bye_that_the_writer_meets_first_still_is_one() -> None:
+    engine, socket = FakeEngine(), HeldSocket(OPEN, *speech("#endless"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session_on(socket, engine).run)
         await anyio.wait_all_tasks_blocked()
@@ -192,23 +116,43 @@ async def test_D15_answers_that_nobody_reads_do_not_keep_a_stop_from_the_engine(
     assert not any(isinstance(data, bytes) for data in socket.sent)
 
 
-async def test_D17_answers_that_nobody_reads_are_bounded() -> None:
-    socket = HeldSocket(OPEN)
+class Asking(HeldSocket):
+    """Asks without an end, and never waits for anything."""
+
     asked = 0
 
-    async def ask() -> str:
-        nonlocal asked
-        asked += 1
+    async def receive(self) -> str:
+        self.asked += 1
         return json.dumps({"type": "ping"})
 
+
+async def test_D17_who_asks_and_reads_no_answers_is_given_up_alone() -> None:
+    engine, asking, other = FakeEngine(), Asking(), HeldSocket(OPEN, *speech("#frames=100"))
+    other.flowing.set()
     async with anyio.create_task_group() as tasks:
-        session = session_on(socket, FakeEngine())
-        tasks.start_soon(session.run)
+        tasks.start_soon(session_on(other, engine).run)
+        with anyio.fail_after(10):
+            await session_on(asking, engine).run()
+        assert asking.closed == (4002, f"{ANSWERS} answers were not taken")
+        assert ANSWERS < asking.asked <= ANSWERS + 2
         await anyio.wait_all_tasks_blocked()
-        socket.receive = ask  # type: ignore[method-assign]
-        socket.put({"type": "ping"})
-        await anyio.wait_all_tasks_blocked()
-        assert ANSWERS <= asked <= ANSWERS + 2
+        assert sum(isinstance(data, bytes) for data in other.sent) == 100
+        assert other.closed is None
+        other.vanish()
+
+
+async def test_D17_who_asks_without_an_end_and_reads_leaves_the_loop_to_the_others() -> None:
+    engine, asking, other = FakeEngine(), Asking(), HeldSocket(OPEN, *speech("#frames=100"))
+    asking.flowing.set()
+    other.flowing.set()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session_on(asking, engine).run)
+        await checkpoint()
+        tasks.start_soon(session_on(other, engine).run)
+        with anyio.fail_after(10):
+            while "context.done" not in str(other.sent[-1:]):
+                await checkpoint()
+        assert asking.closed is None and asking.asked > 100
         tasks.cancel_scope.cancel()
 
 
@@ -319,7 +263,7 @@ async def test_D17_what_is_in_flight_to_a_reader_that_stops_is_seconds_not_minut
 
 
 def masked(message: dict[str, Any]) -> bytes:
-    return Frame(Opcode.TEXT, json.dumps(message).encode()).serialize(mask=True)
+    return WebSocketFrame(Opcode.TEXT, json.dumps(message).encode()).serialize(mask=True)
 
 
 @pytest.mark.parametrize("stop", ["cancel", "interrupt"])
@@ -410,80 +354,6 @@ async def go_away_anyhow(server: Running, choices: random.Random) -> None:
 # Sessions that outlive a connection
 
 
-class Link(HeldSocket):
-    """A held socket that takes `room` messages, breaks instead of closing, and reads what came."""
-
-    def __init__(self, *messages: dict[str, Any], room: int = 1000) -> None:
-        super().__init__(*messages)
-        self.room = room
-        self.flowing.set()
-        self.broken = False
-
-    def take(self, room: int) -> None:
-        self.room += room
-        self.flowing.set()
-
-    async def receive(self) -> str:
-        try:
-            return await super().receive()
-        except Disconnected:
-            raise Disconnected(clean=not self.broken) from None
-
-    async def send(self, data: str | bytes) -> None:
-        if self.broken:
-            raise Disconnected
-        await super().send(data)
-        self.room -= 1
-        if self.room <= 0:
-            self.flowing = anyio.Event()
-
-    def breaks(self) -> None:
-        self.broken = True
-        self.vanish()
-
-    @property
-    def read(self) -> list[Any]:
-        return [json.loads(d) if isinstance(d, str) else decode(d) for d in self.sent]
-
-    @property
-    def greeting(self) -> dict[str, Any]:
-        greeting = self.read[0]
-        assert isinstance(greeting, dict)
-        return greeting
-
-    def numbered(self) -> list[Any]:
-        return [item for item in self.read if seq_of(item) is not None]
-
-
-def seq_of(item: Any) -> int | None:
-    seq: int | None = item.get("seq") if isinstance(item, dict) else item.seq
-    return seq
-
-
-def resume(greeting: dict[str, Any], seq: int | None) -> dict[str, Any]:
-    token = {"session": greeting["session"], "token": greeting["resume_token"], "seq": seq}
-    return {"type": "session.open", "resume": token}
-
-
-class House:
-    """Sessions of one server, over sockets held in the hand."""
-
-    def __init__(self, tasks: TaskGroup, **limits: Any) -> None:
-        self.engine = FakeEngine()
-        self.sessions = Sessions()
-        self._tasks = tasks
-        self._limits = Limits(**limits)
-
-    async def connect(self, *messages: dict[str, Any], room: int = 1000) -> Link:
-        link = Link(*messages, room=room)
-        session = DuplexSession(
-            link, self.engine, NativeDialect(), self._limits, Drain(), sessions=self.sessions
-        )
-        self._tasks.start_soon(session.run)
-        await anyio.wait_all_tasks_blocked()
-        return link
-
-
 async def undisturbed(text: str, **options: Any) -> list[Any]:
     async with anyio.create_task_group() as tasks:
         link = await House(tasks).connect(OPEN | options, *seeded(text))
@@ -565,6 +435,68 @@ async def test_speech_goes_on_without_a_connection_but_not_for_ever() -> None:
     assert same(third.numbered()) == same(whole[1:])
 
 
+async def test_what_a_cut_replay_did_not_tell_is_told_again() -> None:
+    whole = await undisturbed("Word #frames=500")
+    async with anyio.create_task_group() as tasks:
+        house = House(tasks, journal_bytes=100 * 3840)
+        link = await house.connect(OPEN, *seeded("Word #frames=500"), room=12)
+        greeting, heard = link.greeting, link.numbered()
+        for room in (1, 1, 20, 1000):  # the greeting alone, and then some of the replay
+            link.breaks()
+            await anyio.wait_all_tasks_blocked()
+            unheard = house.engine.frames - sum(isinstance(i, WireFrame) for i in heard)
+            assert unheard <= 50 + 2 * OUTBOX  # half the journal, however often it breaks
+            link = await house.connect(resume(greeting, seq_of(heard[-1])), room=room)
+            heard += link.numbered()
+        link.vanish()
+    assert same(heard) == same(whole)
+
+
+class LeavingEngine(FakeEngine):
+    """Its streams take until `left` to close."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = anyio.Event()
+
+    def speak(self, request: SpeechRequest, *, open_text: bool = False) -> FakeStream:
+        return LeavingStream(self, check_request(request, self.info), open_text)
+
+
+class LeavingStream(FakeStream):
+    _engine: LeavingEngine
+
+    async def __aiter__(self) -> AsyncGenerator[Frame]:
+        try:
+            async for frame in super().__aiter__():
+                yield frame
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._engine.left.wait()
+
+
+@pytest.mark.parametrize("end", ["good-bye", "given up"])
+async def test_a_session_that_is_ending_is_not_resumed(end: str) -> None:
+    async with anyio.create_task_group() as tasks:
+        house = House(tasks)
+        house.engine = engine = LeavingEngine()
+        first = await house.connect(OPEN, *speech("#endless"), room=5)  # and then stuck
+        if end == "good-bye":
+            first.vanish()
+        else:
+            first.receive = Asking().receive  # type: ignore[method-assign]
+            first.put({"type": "ping"})
+        await anyio.wait_all_tasks_blocked()
+        try:
+            assert len(house.sessions) == 1
+            second = await house.connect(resume(first.greeting, 0))
+            assert second.read[-1]["code"] == "resume_refused"
+            second.vanish()
+        finally:
+            engine.left.set()
+    assert len(house.sessions) == 0
+
+
 async def test_another_connection_takes_over_and_the_first_is_told() -> None:
     async with anyio.create_task_group() as tasks:
         house = House(tasks)
@@ -615,24 +547,9 @@ async def test_what_cannot_be_resumed_is_refused_and_nothing_changes() -> None:
         late.vanish()
 
 
-async def test_a_session_nobody_comes_back_to_ends() -> None:
-    async with anyio.create_task_group() as tasks:
-        house = House(tasks, resume_s=0.05)
-        link = await house.connect(OPEN, *speech("#endless"), room=5)
-        link.breaks()
-        while len(house.sessions):
-            await anyio.sleep(0.01)
-        late = await house.connect(resume(link.greeting, 3))
-        assert late.read[-1]["code"] == "resume_refused"
-        late.vanish()
-    assert not house.engine.running
-
-
 @pytest.mark.parametrize("resumable", [True, False])
 @pytest.mark.parametrize("journal_bytes", [20 * 3840, 1_000_000])
-async def test_a_break_is_noticed_while_the_reader_waits_for_room(
-    resumable: bool, journal_bytes: int
-) -> None:
+async def test_a_break_is_noticed_while_answers_wait(resumable: bool, journal_bytes: int) -> None:
     async with anyio.create_task_group() as tasks:
         house = House(tasks, resume_s=0.05, journal_bytes=journal_bytes)
         opened = OPEN | {"resumable": resumable}
