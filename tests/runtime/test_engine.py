@@ -160,8 +160,9 @@ async def test_a_held_stream_keeps_its_kv_costs_no_step_and_comes_back(tmp_path:
         first = await anext(frames)
         stream.played(0)
         heard = [first, *[await anext(frames) for _ in range(4)]]
-        while not engine.stats().held:
-            await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            while not engine.stats().held:
+                await asyncio.sleep(0)
         blocks = engine._core.scheduler.kv_cache_manager.get_block_ids(stream.request_id)
         made, kept = engine._clock._streams[stream.request_id].generated, len(steps)
         result, _ = await collect(engine, text="another", seed=2, max_frames=40)
