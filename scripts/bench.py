@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -57,7 +58,8 @@ class Utterance:
 
 @dataclass
 class Row:
-    """One concurrency's summary, in milliseconds unless named otherwise."""
+    """One concurrency's summary, in milliseconds unless named otherwise. `stalled` clients beside
+    the streams read nothing."""
 
     streams: int
     utterances: int
@@ -68,6 +70,7 @@ class Row:
     lateness_p50: float
     lateness_p99: float
     underruns: int
+    stalled: int = 0
     loop_p99: float = math.nan
     loop_max: float = math.nan
 
@@ -340,39 +343,59 @@ def metrics(server: str) -> dict[str, float]:
     return {name: float(value) for name, _, value in pairs}
 
 
-def loop_lag(before: dict[str, float], after: dict[str, float]) -> tuple[float, float]:
-    """The event loop's lag between two readings: bounds on its p99 and its maximum, in ms."""
-    prefix = "omni_speak_loop_lag_seconds_bucket{le="
-    counts = {
-        float(name.removeprefix(prefix).strip('"}')): value - before.get(name, 0.0)
-        for name, value in after.items()
-        if name.startswith(prefix)
-    }
+LOOP_LAG = "omni_speak_loop_lag_seconds_bucket{le="
+
+
+def loop_lag(counts: Counter[float]) -> tuple[float, float]:
+    """Of wake-ups counted by bounds on their lag: bounds on the p99 and the maximum, in ms."""
     total = max(counts.values())
     p99 = min(bound for bound, count in counts.items() if count >= 0.99 * total)
     return 1000 * p99, 1000 * min(bound for bound, count in counts.items() if count == total)
 
 
-async def bench(server: str, concurrencies: list[int], seconds: float, stalled: int) -> list[Row]:
+def lags(read: dict[str, float]) -> Counter[float]:
+    """A server's wake-ups so far, by bounds on their lag in seconds."""
+    return Counter(
+        {
+            float(name.removeprefix(LOOP_LAG).strip('"}')): value
+            for name, value in read.items()
+            if name.startswith(LOOP_LAG)
+        }
+    )
+
+
+async def bench(
+    server: str, concurrencies: list[int], seconds: float, stalls: list[int], rounds: int
+) -> list[Row]:
+    """Rising concurrency; at each, none and some stalled clients by turns."""
     await wait_until_ready(server)
     print(
-        f"{'streams':>7} {'utts':>5} {'TTFA p50':>9} {'p95':>6} {'RTF p50':>8} "
+        f"{'streams':>7} {'stalled':>7} {'utts':>5} {'TTFA p50':>9} {'p95':>6} {'RTF p50':>8} "
         f"{'late p50':>9} {'p99':>7} {'underruns':>9} {'loop p99':>9} {'max':>6}   (ms)"
     )
     rows = []
     for streams in concurrencies:
-        before = metrics(server)
-        heard = await run_clients(server, streams, seconds, stalled=stalled)
-        row = summarise(streams, heard.utterances)
-        row.loop_p99, row.loop_max = loop_lag(before, metrics(server))
-        rows.append(row)
-        print(
-            f"{row.streams:>7} {row.utterances:>5} {row.ttfa_p50:>9.0f} {row.ttfa_p95:>6.0f} "
-            f"{row.rtf_p50:>8.3f} {row.lateness_p50:>9.0f} {row.lateness_p99:>7.0f} "
-            f"{row.underruns:>9} {'<=' + format(row.loop_p99, '.0f'):>9} "
-            f"{'<=' + format(row.loop_max, '.0f'):>6}",
-            flush=True,
-        )
+        spoken: dict[int, list[Utterance]] = {stalled: [] for stalled in stalls}
+        woken: dict[int, Counter[float]] = {stalled: Counter() for stalled in stalls}
+        for _ in range(rounds):
+            for stalled in stalls:
+                before = lags(metrics(server))
+                heard = await run_clients(server, streams, seconds, stalled=stalled)
+                spoken[stalled] += heard.utterances
+                woken[stalled].update(lags(metrics(server)))
+                woken[stalled].subtract(before)
+        for stalled in stalls:
+            row = summarise(streams, spoken[stalled])
+            row.stalled = stalled
+            row.loop_p99, row.loop_max = loop_lag(woken[stalled])
+            rows.append(row)
+            print(
+                f"{row.streams:>7} {stalled:>7} {row.utterances:>5} {row.ttfa_p50:>9.0f} "
+                f"{row.ttfa_p95:>6.0f} {row.rtf_p50:>8.3f} {row.lateness_p50:>9.0f} "
+                f"{row.lateness_p99:>7.0f} {row.underruns:>9} "
+                f"{'<=' + format(row.loop_p99, '.0f'):>9} {'<=' + format(row.loop_max, '.0f'):>6}",
+                flush=True,
+            )
     return rows
 
 
@@ -382,6 +405,10 @@ def machine() -> dict[str, object]:
         names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
         model = names[0].partition(":")[2].strip() if names else model
     return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version()}
+
+
+def numbers(listed: str) -> list[int]:
+    return [int(part) for part in listed.split(",")]
 
 
 def main(
@@ -394,23 +421,25 @@ def main(
     bulk: Annotated[
         str, typer.Option(help="With --clock: readers for files beside the streams, with commas.")
     ] = "0,4",
-    rounds: Annotated[int, typer.Option(help="With --clock: how often each takes its turn.")] = 3,
-    stalled: Annotated[int, typer.Option(help="Clients beside the streams that stop reading.")] = 0,
+    rounds: Annotated[
+        int, typer.Option(help="How often each takes its turn, of what is compared.")
+    ] = 1,
+    stalled: Annotated[
+        str, typer.Option(help="Clients beside the streams that read nothing, with commas.")
+    ] = "0",
     server: Annotated[str | None, typer.Option(help="Measure this server instead.")] = None,
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("build/bench.json"),
 ) -> None:
     """Measure a server as its clients hear it."""
-    concurrencies = [int(part) for part in streams.split(",")]
+    concurrencies, stalls = numbers(streams), numbers(stalled)
     rows: Sequence[Row]
     if clock:
-        rows = compare_orderings(
-            model, concurrencies, seconds, [int(b) for b in bulk.split(",")], rounds
-        )
+        rows = compare_orderings(model, concurrencies, seconds, numbers(bulk), rounds)
     elif server is not None:
-        rows = anyio.run(bench, server, concurrencies, seconds, stalled)
+        rows = anyio.run(bench, server, concurrencies, seconds, stalls, rounds)
     else:
         with own_server(model) as (address, _):
-            rows = anyio.run(bench, address, concurrencies, seconds, stalled)
+            rows = anyio.run(bench, address, concurrencies, seconds, stalls, rounds)
     out.parent.mkdir(parents=True, exist_ok=True)
     result = {"machine": machine(), "command": sys.argv, "rows": [asdict(row) for row in rows]}
     out.write_text(json.dumps(result, indent=2) + "\n")

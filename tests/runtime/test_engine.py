@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 from pathlib import Path
 from typing import Any
@@ -71,31 +70,17 @@ async def test_a_first_frame_that_waits_goes_with_the_second_or_the_end(
             assert [f.index for f in frames] == list(range(count))
 
 
-async def test_D16_random_endings_leave_nothing_behind(tmp_path: Path) -> None:
-    async with tiny_engine(tmp_path, {"never_ends": True}, max_queue=200) as engine:
-        await collect(engine, text="warm")
-        before, random_ = await held(engine), random.Random(4)
-
-        async def end_at(count: int, how: str) -> None:
-            stream = engine.speak(SpeechRequest(text="x" * random_.randint(1, 150)))
-            async for frame in stream:
-                if frame.index == count:
-                    if how == "cancel":
-                        task = asyncio.current_task()
-                        assert task is not None
-                        task.cancel()
-                        await asyncio.Event().wait()
-                    break
-
-        tasks = [
-            asyncio.create_task(end_at(random_.randrange(30), random_.choice(["break", "cancel"])))
-            for _ in range(200)
-        ]
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(t.cancelled() or t.exception() is None for t in tasks)
-        state = await held(engine)
-        assert state == before and state["slots"] == state["codec states"] == 0
-        assert (await collect(engine, text="hello"))[0].frames == 40
+async def test_D06_a_model_that_never_ends_spends_its_budget_and_says_so(tmp_path: Path) -> None:
+    async with tiny_engine(tmp_path, {"never_ends": True}) as engine:
+        before = await held(engine)
+        for result, frames in await asyncio.gather(
+            *(collect(engine, text=f"on and on {i}", seed=i) for i in range(4))
+        ):
+            # What the front end gave the text, far under what the model could.
+            budget = engine._front.prepare(SpeechRequest("on and on")).max_frames
+            assert result == SpeechResult("length", budget, result.seed)
+            assert len(frames) == budget < engine._runner.max_model_len
+        assert await held(engine) == before
 
 
 async def test_a_cancelled_request_is_in_no_later_step(tmp_path: Path) -> None:
@@ -157,6 +142,39 @@ async def test_a_request_that_ends_before_the_engine_saw_it_leaves_nothing(tmp_p
             await task
         go.set()
         assert await held(engine) == before
+
+
+async def test_a_held_stream_keeps_its_kv_costs_no_step_and_comes_back(tmp_path: Path) -> None:
+    """Its listener has heard nothing: five frames are the 400 ms it may be ahead."""
+    ask: dict[str, Any] = {"text": "hold me", "seed": 1, "max_frames": 40, "max_lead_ms": 400}
+    async with tiny_engine(tmp_path, {"never_ends": True}) as engine:
+        alone = codes((await collect(engine, **(ask | {"max_lead_ms": None})))[1])
+        schedule, steps = engine._core.scheduler.schedule, []
+
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            output = schedule(*args, **kwargs)
+            steps.append(set(output.num_scheduled_tokens))
+            return output
+
+        engine._core.scheduler.schedule = recorded
+        stream = engine.speak(SpeechRequest(**ask))
+        frames = aiter(stream)
+        first = await anext(frames)
+        stream.played(0)
+        heard = [first, *[await anext(frames) for _ in range(4)]]
+        async with asyncio.timeout(30):
+            while not engine.stats().held:
+                await asyncio.sleep(0)
+        blocks = engine._core.scheduler.kv_cache_manager.get_block_ids(stream.request_id)
+        made, kept = engine._clock._streams[stream.request_id].generated, len(steps)
+        result, _ = await collect(engine, text="another", seed=2, max_frames=40)
+        assert result.frames == 40 and engine.stats().held == 1
+        assert not any(stream.request_id in step for step in steps[kept:])
+        assert engine._clock._streams[stream.request_id].generated == made
+        assert engine._core.scheduler.kv_cache_manager.get_block_ids(stream.request_id) == blocks
+        stream.played(40 * SAMPLES)
+        heard += [frame async for frame in frames]
+        assert codes(heard) == alone
 
 
 async def test_D17_a_reader_that_stops_is_decoded_no_further(tmp_path: Path) -> None:
