@@ -155,6 +155,7 @@ class DepthTransformer(nn.Module):
 
         weight, rows = self.project.weight, 2
         return Graph(
+            self,
             generate,
             weight.new_zeros(rows, self.project.in_features),
             torch.zeros(rows, dtype=torch.int64),

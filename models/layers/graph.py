@@ -12,28 +12,39 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Graph:
-    """`function`, recorded on `examples`, for CPUs.
+    """`function` of `module`, recorded on `examples`, for CPUs.
 
     What it asks Python about a size is fixed by the examples; sizes it passes on are the call's
     own. So a batch may be of any size if the examples have two rows at least and the function reads
-    it as `x.shape[0]` (`len(x)` is a number). Weights are constants and must not require gradients.
+    it as `x.shape[0]` (`len(x)` is a number). Tensors that are no parameter or buffer of the module
+    are constants. None may require gradients.
     """
 
-    def __init__(self, function: Callable[..., Any], *examples: Tensor) -> None:
+    def __init__(self, module: nn.Module, function: Callable[..., Any], *examples: Tensor) -> None:
         with warnings.catch_warnings():
             # torch.compile, which it recommends instead, needs a C++ compiler at every start.
             warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
             # What is asked about a size and so becomes fixed: see above.
             warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
-            # A plain function: of a module's own, torch records only `forward`.
-            plain = lambda *tensors: function(*tensors)  # noqa: E731
-            self._recorded = torch.jit.trace(plain, examples, check_trace=False)
+            forward = _Forward(module, function)
+            self._recorded = torch.jit.trace(forward, examples, check_trace=False)
 
     def __call__(self, *tensors: Tensor) -> Any:
         # Optimised, it would be compiled anew by shapes, in the middle of a stream.
         with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
             return self._recorded(*tensors)
+
+
+class _Forward(nn.Module):
+    """Of a module, torch records only `forward`."""
+
+    def __init__(self, module: nn.Module, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.module, self.function = module, function
+
+    def forward(self, *tensors: Tensor) -> Any:
+        return self.function(*tensors)

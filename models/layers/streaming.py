@@ -22,7 +22,7 @@ class CausalConv(nn.Module):
         self.linear = nn.Linear(kernel * inputs, outputs)
 
     def initial_state(self, batch: int) -> Tensor:
-        return self.linear.weight.new_zeros(batch, self.kernel - 1, self.inputs)
+        return self.linear.bias.new_zeros(batch, self.kernel - 1, self.inputs)
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         padded = torch.cat([state, x], 1)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from omni_speak.models.layers.graph import Graph
+from omni_speak.models.layers.packed import pack
 from omni_speak.models.layers.rvq import ResidualVQ
 from omni_speak.models.layers.streaming import CausalBlock, CausalConv, CenteredBlock
 from omni_speak.models.wren.config import WrenConfig
@@ -135,7 +136,7 @@ class Vocoder(nn.Module):
     def initial_state(self, batch: int) -> State:
         """The trunk's state, the source's three, then what overlap-add has not yet given out
         [B, window - hop]."""
-        overlap = self.filter.weight.new_zeros(batch, self.fft - self.hop)
+        overlap = self.window.new_zeros(batch, self.fft - self.hop)
         return [*self.trunk.initial_state(batch), *self.source.initial_state(batch), overlap]
 
     def forward(self, latents: Tensor, state: State) -> tuple[Tensor, State]:
@@ -182,11 +183,13 @@ class Codec(nn.Module):
         self._graph: Graph | None = None
 
     def prepare(self) -> None:
-        """Record `decode` of one frame for CPUs; call it after loading. Training afterwards is not
-        seen."""
+        """Pack the vocoder for CPUs, and record `decode` of one frame; call it after loading.
+        Training afterwards is not seen."""
         self.requires_grad_(False)
+        # A logarithm near 5: bfloat16 would round the pitch to half semitones.
+        pack(self.vocoder, exact=[self.vocoder.pitch])
         codes = torch.zeros(2, 1, self.config.codec.codebooks, dtype=torch.int64)
-        self._graph = Graph(self._decode, codes, *self.initial_state(2))
+        self._graph = Graph(self, self._decode, codes, *self.initial_state(2))
 
     def initial_state(self, batch: int) -> State:
         """Fresh streams. Every tensor's first dimension is the batch: gather and scatter by row."""
