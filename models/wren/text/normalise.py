@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from omni_speak.models.wren.text import numbers, saying
 from omni_speak.models.wren.text.ipa import read_ipa
-from omni_speak.models.wren.text.lexicon import Lexicon, look_up
+from omni_speak.models.wren.text.lexicon import Lexicon, accented_words, look_up
 from omni_speak.models.wren.text.markup import plain_text
 from omni_speak.models.wren.text.saying import always, as_written, silent
 from omni_speak.models.wren.text.tables import (
@@ -62,7 +62,7 @@ def normalise(text: str, lexicon: Lexicon = MappingProxyType({})) -> list[Span]:
     spans: list[Span] = []
     at = 0
     for start, end, ipa in _pronounced(text, plain, offsets, lexicon):
-        if start < at:  # a word of the lexicon inside of what is written [so](/ipa/)
+        if start < at:  # a word of a lexicon inside of what is written [so](/ipa/), or of another
             continue
         _scan(spans, plain, offsets, at, start)
         spoken = " ".join(f"/{word}/" for word in ipa.split())
@@ -99,6 +99,8 @@ def _pronounced(
             if ipa is not None:
                 found.append((match.start(), match.start() + len(word), ipa))
                 break
+    for first, last, ipa in accented_words(text):
+        found.append((bisect_left(offsets, first), bisect_left(offsets, last), ipa))
     return sorted(found, key=lambda given: given[0])
 
 

@@ -523,6 +523,7 @@ SYMBOLS = [
     ("bell\x07 null\x00 escape\x1b", "bell null escape"),
     ("don't stop 'em, dogs' rock 'n' roll", "don't stop 'em, dogs rock and roll"),
     ("α β", "alpha beta"),
+    ("です、한국어", "desu, hangugeo"),
     ("Hello 中文 world", "Hello Zhong Wen world"),
     ("x != y", "x is not equal to y"),
     ("i++", "i plus plus"),
