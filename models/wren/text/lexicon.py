@@ -10,7 +10,9 @@ for their possessive, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from omni_speak.runtime.errors import InvalidRequest
 Lexicon = Mapping[str, str]
 """Words as they are written, without accents → their IPA as the voice reads it."""
 
+_ACCENTED = re.compile(r"[^\W\d_][\w\u0300-\u036f]*(?:['’‐-][\w\u0300-\u036f]+)*")
+
 _HISSES, _VOICELESS = ("s", "z", "ʃ", "ʒ"), ("p", "t", "k", "f", "θ")
 
 
@@ -30,7 +34,25 @@ def bundled() -> Lexicon:
     return read_lexicon(Path(__file__).with_name("words.tsv"))
 
 
-def read_lexicon(path: Path) -> Lexicon:
+@lru_cache(maxsize=1)
+def _accented() -> Lexicon:
+    """Words whose accents tell how they are read."""
+    return read_lexicon(Path(__file__).with_name("accented.tsv"), keep_accents=True)
+
+
+def accented_words(text: str) -> Iterator[tuple[int, int, str]]:
+    """Where words stand whose accents tell how they are read, and their IPA."""
+    for match in () if text.isascii() else _ACCENTED.finditer(text):
+        if not match[0].isascii():
+            word = unicodedata.normalize("NFC", match[0]).replace("’", "'").replace("‐", "-")
+            ipa = look_up(word, [_accented()])
+            if ipa is None and word.endswith("s"):  # the plural sounds like the possessive
+                ipa = look_up(f"{word[:-1]}'s", [_accented()])
+            if ipa is not None:
+                yield *match.span(), ipa
+
+
+def read_lexicon(path: Path, *, keep_accents: bool = False) -> Lexicon:
     """A lexicon file, UTF-8. Raises InvalidRequest that names the file, the line and what is wrong
     there."""
 
@@ -50,7 +72,8 @@ def read_lexicon(path: Path) -> Lexicon:
         if not line.strip() or line.startswith("#"):
             continue
         written, tab, ipa = line.partition("\t")
-        word = "".join(map(plain_character, written)).strip()
+        word = written if keep_accents else "".join(map(plain_character, written))
+        word = word.strip()
         if not tab:
             raise wrong(f"no tab in {line!r}; expected a word, a tab and its IPA", number)
         if " " in word or not any(char.isalnum() for char in word):

@@ -108,6 +108,8 @@ PLAIN = {
 NAMED_LETTER = re.compile(r"[\u0370-\u03ff\u0400-\u045f]")
 """Greek and Cyrillic: a letter alone is said by its name, as in "α and β"."""
 IDEOGRAPH = re.compile(r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+KANA = re.compile(r"[\u3040-\u30ff]")
+"""Their marks are no accents: で is de, て is te."""
 FOREIGN_WORD = re.compile(r"(?<![A-Za-z])[^\W\d_A-Za-z]+(?![A-Za-z])")
 UNREADABLE = " character "
 """A word of letters that have no Latin ones."""
@@ -138,7 +140,7 @@ def plain_character(char: str) -> str:
         return " " + letters.replace("⁄", "/")
     if letters.isascii() or not letters.isalnum() or NAMED_LETTER.fullmatch(letters):
         return letters
-    latin = _latin(letters)
+    latin = _latin(char if KANA.match(char) else letters)
     return f" {latin} " if IDEOGRAPH.match(letters) else latin
 
 

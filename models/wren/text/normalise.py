@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from omni_speak.models.wren.text import numbers, saying
 from omni_speak.models.wren.text.ipa import read_ipa
-from omni_speak.models.wren.text.lexicon import Lexicon, look_up
+from omni_speak.models.wren.text.lexicon import Lexicon, accented_words, look_up
 from omni_speak.models.wren.text.markup import plain_text
 from omni_speak.models.wren.text.saying import always, as_written, silent
 from omni_speak.models.wren.text.tables import (
@@ -62,7 +62,7 @@ def normalise(text: str, lexicon: Lexicon = MappingProxyType({})) -> list[Span]:
     spans: list[Span] = []
     at = 0
     for start, end, ipa in _pronounced(text, plain, offsets, lexicon):
-        if start < at:  # a word of the lexicon inside of what is written [so](/ipa/)
+        if start < at:  # a word of a lexicon inside of what is written [so](/ipa/), or of another
             continue
         _scan(spans, plain, offsets, at, start)
         spoken = " ".join(f"/{word}/" for word in ipa.split())
@@ -99,6 +99,8 @@ def _pronounced(
             if ipa is not None:
                 found.append((match.start(), match.start() + len(word), ipa))
                 break
+    for first, last, ipa in accented_words(text):
+        found.append((bisect_left(offsets, first), bisect_left(offsets, last), ipa))
     return sorted(found, key=lambda given: given[0])
 
 
@@ -115,9 +117,11 @@ def _inline_ipa(written: str) -> str | None:
 
 def add_span(spans: list[Span], span: Span) -> None:
     """Of several pauses in a row the strongest stays, and of none before the first word. What one
-    character brings, as the ² of x², is one span."""
+    character brings, as the ² of x², is one span; so is what something owns, as in Henry VIII's."""
     last = spans[-1] if spans else None
-    if last is None or not (span.is_pause or span.start < last.end):
+    if last and not last.is_pause and span.spoken == "'s":
+        spans[-1] = Span(f"{last.spoken}'s", last.start, span.end)
+    elif last is None or not (span.is_pause or span.start < last.end):
         if not span.is_pause:
             spans.append(span)
     elif span.is_pause:
@@ -183,7 +187,21 @@ NUMBERED = (
 )
 ROMAN = r"((?=[IVXL]{2}|[IVX])(?:XL|L?X{0,3})(?:IX|IV|V?I{0,3}))"
 ROMAN_OVER_1 = r"(?!I\b)((?=[IVX])X{0,3}(?:IX|IV|V?I{0,3}))"
-ROMAN_IN_LETTERS = r"(I{2,3}|IV|VI{1,3}|IX|X[IV]{1,4}|XX[IVX]{0,4})"
+ROMAN_IN_LETTERS = r"(I{2,3}|IV|VI{1,3}|IX|X{1,3}(?:I[XV]|VI{0,3}|I{1,3}))"
+IV_DRIP = r"IV (?:drips?|fluids?|lines?|bags?|poles?|therapy|infusions?|antibiotics)\b"
+DECIMAL_COMMA = r"(\d{1,3}(?:\.\d{3}){0,4},\d{1,2})(?!\d|[.,]\d)"
+STREET_NAME = (
+    r"(?:\d{1,3}(?:st|nd|rd|th)|[A-Z][a-z]+ (?:St|Ave|Blvd|Rd|Dr|Street|Avenue|Road|Drive))\b"
+)
+BOOK = (
+    r"(Genesis|Exodus|Leviticus|Deuteronomy|Joshua|Samuel|Kings|Job|Psalms?|Proverbs|Isaiah"
+    r"|Jeremiah|Ezekiel|Daniel|Matthew|Mark|Luke|John|Acts|Romans|Corinthians|Galatians|Ephesians"
+    r"|Philippians|Timothy|Hebrews|James|Peter|Revelation)"
+)
+# What is written in a formula before a figure and might be read as a word: the SO of H2SO4.
+FORMULA = (
+    r"((?:Al|Ag|Ba|Ca|Cr|Cu|Fe|Hg|Li|Mg|Mn|Na|Ni|Pb|Si|Ti|Zn|[BCFHIKNOPSUV]){1,5}(?:Cl|Br|[FHO]))"
+)
 MANY = r"(?:people|users|parameters|tokens|dollars|views|downloads|years|customers|rows|requests)\b"
 SOFTWARE = (
     r"[Vv]ersion|[Rr]elease|Python|Node|Java|PHP|Ruby|Ubuntu|Debian|Android|iOS|macOS|Linux|CUDA"
@@ -196,7 +214,10 @@ Rule = tuple[str, Callable[..., str]]
 # bounded.
 SECTIONS: list[tuple[str, list[Rule]]] = [
     # addresses
-    (r"[\w./~+-]", [
+    (r"[\w./~+:-]", [
+        (r"((?<![\w:])(?=[\w:]{0,4}:)(?=[\w:]{0,39}::|(?:\w{1,4}:){7})(?=[\w:]{0,39}\d)"
+         r"(?:[\da-fA-F]{0,4}:){2,7}[\da-fA-F]{0,4})(?![\w:])", saying.say_ipv6),
+        (r"((?<![\w:-])(?:[\da-fA-F]{2}[:-]){5}[\da-fA-F]{2})(?![\w:-])", saying.say_mac),
         (r"((?:mailto:)?(?<![\w.+-])[\w.+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24})",
          saying.say_address),
         (r"((?:https?|ftp|wss?)://[^\s<>\"()]{0,2000}[\w/])", saying.say_address),
@@ -214,7 +235,7 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
     # numbers and what they count
     (rf"['(+-]?(?:[A-Z]{{1,2}}\$)?{CURRENCY}?[-.]?\d|{CURRENCY} ", [
         (r"((?<!\w)\+(?=(?:[ ().-]{0,3}\d){7})"
-         r"(?:\d{7,15}|\d{1,3}(?:[ .-]?\(\d{1,4}\))?(?:[ .-]?\d{2,8}(?!\d)){1,5}))" + END,
+         r"(?:\d{7,15}|\d{1,3}(?:[ .-]?\(\d{1,4}\))?(?:[ .-]?\d{1,8}(?!\d)){1,6}))" + END,
          saying.say_phone),
         (rf"{START}((?:1[-. ])?(?:\(\d{{3}}\) ?|\d{{3}}[-. ])\d{{3}}[-.]\d{{4}})(?![\w-])",
          saying.say_phone),
@@ -239,12 +260,21 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"{START}(\d{{1,2}})\.([0-5]\d) ?{HALF}", saying.say_clock),
         (rf"{START}([01]?\d|2[0-4])h([0-5]\d){END}", saying.say_clock),
         (rf"{START}(\d{{1,2}}) ?{HALF}", saying.say_hour),
+        (rf"{START}(\d{{1,2}})(?::([0-5]\d))?([ap])(?= ?[-–] ?\d| to \d{{1,2}}(?::\d\d)?[ap]\b)",
+         saying.say_short_time),
+        (r"(?:(?<=\d[ap][-–])|(?<=\d[ap] [-–] )|(?<=\d[ap] to ))(\d{1,2})(?::([0-5]\d))?([ap])"
+         + END, saying.say_short_time),
         (rf"{START}(\d{{1,3}})h ?([0-5]?\d)m(?:in)?(?: ?([0-5]?\d)s)?{END}", saying.say_duration),
         (rf"{START}()(\d{{1,3}})m(?:in)? ?([0-5]?\d)s{END}", saying.say_duration),
         (rf"{START}(\d{{1,4}}):(\d{{1,4}})(?![\w:])", saying.say_ratio),
         (rf"{START}([1-9]\d{{0,2}}(?:(?: \d{{3}}){{2,4}}|(?:\.\d{{3}}){{2,4}}|(?:'\d{{3}}){{1,4}}))"
          r"(?![\w]|[.,]\d)", saying.say_grouped),
         (rf"{START}()(\d{{1,9}}(?:\.\d{{1,9}}){{2,8}}){END}", saying.say_version),
+        (rf"{SYMBOL} ?{DECIMAL_COMMA}", saying.say_money_comma),
+        (rf"{START}{DECIMAL_COMMA} ?{SYMBOL}", saying.say_money_comma_after),
+        (rf"{START}{DECIMAL_COMMA} ?{any_of(CURRENCY_CODES)}{END}", saying.say_money_code_comma),
+        (rf"{START}{DECIMAL_COMMA}([ -]?){any_of(UNITS)}{END}(?:{PER_UNIT}{END})?",
+         saying.say_quantity_comma),
         (rf"{SYMBOL} ?{NUMBER} ?[-–] ?{CURRENCY}?{NUMBER}{SCALE}", saying.say_money_range),
         (rf"{AFTER_A}{SYMBOL}{NUMBER}{SCALE}(?=[ -][a-z])",
          saying.say_price_of),
@@ -256,6 +286,11 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"{START}(\d[1-9])s{END}", saying.say_seconds),
         (rf"'?{START}(\d{{2,4}}|\d{{1,3}}(?:,\d{{3}})+)'?s{END}", saying.say_plural),
         (rf"{START}(\d{{1,3}}) ?ft\.? (\d{{1,2}}) ?in(?:\.|{END})", saying.say_feet_and_inches),
+        (rf"{START}(\d{{1,5}}) ([NSEW])\.?(?= {STREET_NAME})", saying.say_house_number),
+        (rf"{AFTER_A}{NUMBER}(?:[ -]?in\.|\")(?= [a-z])", saying.say_inch_of),
+        (rf"{START}(\d{{1,3}}(?:\.\d{{1,3}})?) ?"
+         r"(?:in(?:\.(?= ?[a-z\d(])|(?=\.))|\"(?= ?[x×] ?\d))", saying.say_inches),
+        (r"(?<=\" x )(\d{1,3})\"", saying.say_inches),
         (rf"{AFTER_A}{NUMBER}[ -]?{any_of(UNITS)}{END}(?= [a-z])", saying.say_quantity_of),
         (rf"{SIGN}{NUMBER}([ -]?){any_of(UNITS)}{END}(?:{PER_UNIT}{END}|\.(?= [a-z]))?",
          saying.say_quantity),
@@ -270,12 +305,15 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"{START}401\(?k\b\)?", always("four oh one K")),
         (rf"{START}(720|1080|1440|2160|480|360|240)([pi]){END}", saying.say_video_lines),
         (rf"{SIGN}{NUMBER}[eE]([-+]?\d{{1,3}}){END}", saying.say_scientific),
+        (rf"{START}(\d{{1,3}}\.\d{{1,3}})([KMB]){END}", saying.say_millions),
         (rf"{START}{NUMBER}(M|B)(?=\+(?!\w)|\+? {MANY})", saying.say_millions),
         (r"(?:(?<=[Cc]all )|(?<=[Dd]ial ))(\d{3})(?![\d,.]\d|\d)", saying.say_digits),
+        (r"(?<=\b[A-Z]{2} )(\d{5})(?![\w-]|[,.]\d)", saying.say_digits),
         (r"(?:(?<=[Cc]ode )|(?<=[Cc]ode is )|(?<=\bPIN )|(?<=\bPIN is )|(?<=\bZIP ))(\d{3,10})"
          r"(?![\d,.]\d|\w)", saying.say_digits),
+        (r"(?:(?<=[A-Z])|(?<!\w))(7[0-8]7|(?<=[A-Z])\d{3})-(\d{1,3})(?![\w-])", saying.say_model),
         (r"(?:(?<=[A-Za-z])|(?<=[A-Z]-)|(?<=[Rr]oom )|(?<=[Ff]light )|(?<=Route )|(?<=Highway )"
-         r"|(?<=Boeing ))(\d{3})(?!\w|[,.]\d)", saying.say_code_name),
+         r"|(?<=Boeing ))(\d{3,4})(?!\w|[,.]\d)", saying.say_code_name),
         (rf"{SIGN}(\d{{4}})(?!\d|[,.]\d)", saying.say_year),
         (rf"{SIGN}{NUMBER}", saying.say_number),
         (r"(\d++)", numbers.year_or_number),
@@ -283,7 +321,12 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
     # words, abbreviations, Roman numerals
     (r"'?[A-Za-z]|\.N", [
         (rf"{START}{MONTH}\.? {DAY_OR_DAYS}(?![\w:%]|[,.]\d){YEAR}", saying.say_month_day),
-        (rf"{START}{any_of(DAYS)} ?[-–] ?{any_of(DAYS)}{END}", saying.say_days),
+        (rf"{START}{any_of(DAYS)}\.? ?[-–] ?{any_of(DAYS)}{END}(?:\.(?= [a-z\d]))?",
+         saying.say_days),
+        (rf"{START}{MONTH}\.? ?[-–] ?{MONTH}(?=\.?(?: \d{{4}}|[ ,;:)]|\.?\Z))", saying.say_months),
+        (rf"(?<!\w){BOOK} (\d{{1,3}}):(\d{{1,3}})(?: ?[-–] ?(\d{{1,3}}))?{END}", saying.say_verse),
+        (r"(?<=[\w.])('s)(?!\w)", as_written),
+        (rf"(?<![A-Za-z]){FORMULA}(?=\d)", saying.say_letters),
         (rf"{START}{any_of(DAYS)}(?=,? (?:{MONTH_NAME}|\d))", saying.say_weekday),
         (rf"{START}(v)(\d{{1,9}}(?:\.\d{{1,9}}){{0,8}}){END}", saying.say_version),
         (r"(?<=\d)[xX](?=\d+ ?=)", always("times")),
@@ -291,15 +334,24 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (r"(?<=\d)[xX](?!\w)", always("times")),
         (rf"(?<!\w)({SOFTWARE}) (\d{{1,9}}(?:\.\d{{1,9}}){{1,8}}){END}", saying.say_release),
         (rf"(?<!\w){any_of(CURRENCY_CODES)} ?{NUMBER}{SCALE}", saying.say_money_code),
-        (rf"(?<!\w){any_of(BEFORE_NUMBERS)}(?= ?[$£€(]?\d)", BEFORE_NUMBERS.__getitem__),
+        (rf"(?<!\w){any_of(BEFORE_NUMBERS)}"
+         rf"(?= ?[$£€(]?\d| (?:{ROMAN_IN_LETTERS[1:-1]}|[IVX])\b)", BEFORE_NUMBERS.__getitem__),
+        (rf"(?:(?<=Vol\. )|(?<=Ch\. ))([IVX]){END}", saying.say_roman),
         (rf"{START}{REGNAL} {ROMAN_OVER_1}{END}", saying.say_regnal),
         (rf"{START}{REGNAL} (I)(?=[,;:.)]|'s| ?\Z| (?:was|of|reigned|ruled|died|became|and)\b)",
          saying.say_regnal),
         (rf"{START}{NUMBERED} {ROMAN}{END}", saying.say_numbered),
         (rf"{START}{NUMBERED} (i{{1,3}}|iv|vi{{0,3}}|ix){END}", saying.say_numbered),
         (rf"{START}([A-Z][a-z]{{1,30}}) {ROMAN_IN_LETTERS}{END}", saying.say_numbered),
+        (rf"(?<![\w.-])({ROMAN_IN_LETTERS[1:-1]}|XX)(?= [Cc]entur)", saying.say_roman_ordinal),
+        (r"(?<![\w.'-])(I)(?=,? (?:and|or|to|through) II\b|, II\b|[-–/]I{2,3}\b)",
+         saying.say_roman),
+        (rf"(?:(?!IV)|(?<!\b[Aa]n )(?<!\b[Tt]he )(?<!\bby )(?<!\bvia ))(?<![\w.-])(?!{IV_DRIP})"
+         rf"{ROMAN_IN_LETTERS}{END}", saying.say_roman),
         (rf"{START}(?=[MDCLXVI]{{4,12}}\b)(M{{1,2}}(?:CM|CD|D?C{{0,3}})(?:XC|XL|L?X{{0,3}})"
          rf"(?:IX|IV|V?I{{0,3}})){END}", saying.say_roman_year),
+        (r"(?<!\w)(?!The|See|Ask|Call|Dear|My|Our|Your|His|Her)([A-Z][a-z]{1,30}) Dr\b\.?"
+         r"(?! ?[A-Z'])", saying.say_drive),
         (r"(?<!\w)St\.(?= [A-Z])", always("Saint")),
         (r"(?<!\w)St\.", always("Street")),
         (rf"(?<!\w){any_of(TITLES)}(?= [A-Z][a-z])", TITLES.__getitem__),
@@ -308,8 +360,15 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"(?<!\w){any_of(ABBREVIATIONS)}", ABBREVIATIONS.__getitem__),
         (rf"(?<!\w){any_of(WORDS)}{END}", WORDS.__getitem__),
         (r"((?<!\w)(?:[A-Za-z]\.){2,12}+(?:[A-Za-z](?!\w))?)", as_written),
-        (r"(?<!\w)([B-HJ-Z])\.(?= [A-Z])", as_written),
+        (rf"(?<!\w)([NSEW])\.(?= {STREET_NAME})", saying.say_direction),
+        (r"(?<!\w)([B-HJ-Z])\.(?= [A-Za-z])", as_written),
+        (r"(?<=[a-z] )v\.(?= [A-Z])", always("versus")),
         (r"(?<![A-Z]{2} )(?<!\w)US(?!\w)", always("U.S.")),
+        (r"(?<=\b[Tt]he )WHO(?!\w)(?! [A-Z]{2})", always("W.H.O.")),
+        (r"(?:(?<=\bin )|(?<=\b[Tt]he )|(?<=\b[Aa]n )|(?<=\b[Oo]ur )|(?<=\b[Yy]our ))IT(?![\w'])"
+         r"(?! [A-Z]{2})|(?<!\w)IT(?= (?:department|support|team|staff|manager|security)\b)",
+         always("I.T.")),
+        (rf"(?<!\w){any_of(UNITS)}/{any_of(PER)}{END}", saying.say_unit_per),
         # the letter A, which the lexicon takes for the article
         (r"(?<=\d)[aA](?!\w)|(?<!\w)A(?=/|-?\d)|(?<=[a-z] )A(?=[,;:!?)]|\.? ?\Z|\. )",
          always("ay")),
@@ -323,11 +382,11 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (r"(?<=-\d{4}) ?x(?=\d{2,5}(?!\w))", always("extension")),
         (r"(?<=\d) ?[x×] ?(?=\d+ ?=|10\^)", always("times")),
         (r"(?<=\d) ?[x×] ?(?=\d)", always("by")),
-        (r"(?<=cm|mm|km|ft|in) ?[x×] ?(?=\d)", always("by")),
+        (r"(?:(?<=cm|mm|km|ft|in)|(?<=\d\")) ?[x×] ?(?=\d)", always("by")),
         (r"(?<=\d) ?\*\* ?(?=\d)", always("to the power of")),
         (r"(?<=\d) ?\* ?(?=\d)", always("times")),
         (r"(?<=\d) - (?=\d)|(?<=\d)-(?=\d+(?:\.\d+)? ?=)", always("minus")),
-        (rf"(?:(?<=[\d%°])-|(?<=\d[a-zA-Z][mMgBs])-|(?<=\d[mgs])-|(?<=[\w%°]) ?– ?"
+        (rf"(?:(?<=[\d%°])-|(?<=\d[a-zA-Z][mMgBs])-|(?<=\d[mgsap])-|(?<=[\w%°]) ?– ?"
          rf"|(?<=[aApP]\.[mM]\.) ?[-–] ?)(?=[$£€]?\d)|(?<=\w)-(?=[$£€]\d)"
          rf"|(?<=noon)-(?=\d)|(?<=midnight)-(?=\d)"
          rf"|(?<=[a-z.\d]) ?– ?(?={MONTH_NAME}|{DAY_NAME})", always("to")),
@@ -338,7 +397,9 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (r"\^(?=\d)", always("to the power of")),
         (r"(?<!\S)--(?=[a-z])", silent),  # --option
         (r"#(?= ?\d)", always("number")),
-        (r"#(?=[A-Za-z])", always("hashtag")),
+        (r"#([A-Za-z][A-Za-z]*)", saying.say_hashtag),
+        (r"(?<=/\d)\"|(?<=/\d\d)\"", always("inch")),
+        (r"(?<=GMT|UTC) ?-(?=\d)", always("minus")),
         (r"[~≈](?= ?[$£€]?\d)", always("about")),
         (r"(?<![\w)] )(?<![\w)])<(?=[$£€]?\d)|(?<=[a-z] )<(?=[$£€]?\d)", always("less than")),
         (r"(?<![\w)] )(?<![\w)])>(?=[$£€]?\d)|(?<=[a-z] )>(?=[$£€]?\d)", always("more than")),

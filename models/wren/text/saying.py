@@ -67,7 +67,10 @@ def say_ordinal(value: str) -> str:
 
 
 def say_plural(value: str) -> str:
-    return numbers.plural(numbers.year_or_number(value))
+    """1990s → nineteen nineties; 100s → hundreds."""
+    said = numbers.year_or_number(value)
+    rounded = value.replace(",", "").strip("0") == "1"
+    return numbers.plural(said.removeprefix("one ") if rounded else said)
 
 
 def say_fraction(whole: str | None, numerator: str, denominator: str) -> str:
@@ -104,11 +107,16 @@ def say_toll_free(prefix: str) -> str:
 
 
 def say_code_name(value: str) -> str:
-    """Three digits after a letter or a kind of vehicle: 747 → seven forty seven."""
+    """Three or four digits after letters or a kind of vehicle: 747 → seven forty seven."""
     hundreds, rest = divmod(int(value), 100)
-    if not hundreds or not rest:
+    if not hundreds or not rest or (rest < 10 and not hundreds % 10):
         return numbers.number(value)
-    return f"{numbers.ONES[hundreds]} {numbers.two_digits(rest)}"
+    return f"{numbers.cardinal(hundreds)} {numbers.two_digits(rest)}"
+
+
+def say_model(name: str, variant: str) -> str:
+    """737-800 → seven thirty seven eight hundred."""
+    return f"{say_code_name(name)} {numbers.number(variant)}"
 
 
 def say_video_lines(lines: str, scan: str) -> str:
@@ -158,6 +166,22 @@ def say_money_range(symbol: str, low: str, high: str, scale: str | None) -> str:
     return f"{numbers.number(low)} to {_money(high, scale, *_currency(None, symbol))}"
 
 
+def say_money_comma(symbol: str, value: str) -> str:
+    return say_money_after(None, _with_point(value), None, symbol)
+
+
+def say_money_comma_after(value: str, symbol: str) -> str:
+    return say_money_comma(symbol, value)
+
+
+def say_money_code_comma(value: str, code: str) -> str:
+    return say_money_code(code, _with_point(value), None)
+
+
+def say_quantity_comma(value: str, joint: str, unit: str, per: str | None) -> str:
+    return say_quantity(None, _with_point(value), joint, unit, per)
+
+
 def say_price_of(symbol: str, value: str, scale: str | None) -> str:
     """A price that describes what follows: a $5 bill."""
     one, _, one_cent, _ = _currency(None, symbol)
@@ -174,6 +198,18 @@ def say_quantity(sign: str | None, value: str, joint: str, unit: str, per: str |
 def say_quantity_of(value: str, unit: str) -> str:
     """A quantity that describes what follows: a 5 km run."""
     return f"{numbers.number(value)} {UNITS[unit][0]}"
+
+
+def say_unit_per(unit: str, per: str) -> str:
+    return UNITS[unit][1] + _per(per)
+
+
+def say_inches(value: str) -> str:
+    return _count(value, "inch", "inches")
+
+
+def say_inch_of(value: str) -> str:
+    return f"{numbers.number(value)} inch"
 
 
 def say_rate(value: str, per: str) -> str:
@@ -210,6 +246,10 @@ def say_clock(hour: str, minute: str, half: str | None = None) -> str:
     return say_time(hour, minute, None, half)
 
 
+def say_short_time(hour: str, minute: str | None, half: str) -> str:
+    return say_time(hour, minute or "00", None, half)
+
+
 def say_duration(hours: str | None, minutes: str, seconds: str | None) -> str:
     parts = [(hours, "hour"), (minutes, "minute"), (seconds, "second")]
     return " ".join(_count(str(int(count)), unit, f"{unit}s") for count, unit in parts if count)
@@ -238,6 +278,10 @@ def say_weekday(day: str) -> str:
 
 def say_days(first: str, last: str) -> str:
     return f"{DAYS[first]} to {DAYS[last]}"
+
+
+def say_months(first: str, last: str) -> str:
+    return f"{_month(first)} to {_month(last)}"
 
 
 def say_iso_date(year: str, month: str, day: str) -> str:
@@ -287,12 +331,63 @@ def say_address(written: str) -> str:
     return " ".join(said)
 
 
+def say_ipv6(written: str) -> str:
+    """fe80::1 → F E eight zero, double colon, one."""
+    said = []
+    for part in re.findall("::|:|[^:]+", written):
+        said.append({"::": "double colon", ":": "colon"}.get(part) or say_letters(part))
+    return " ".join(said)
+
+
+def say_mac(written: str) -> str:
+    """Pair by pair, with a breath between them."""
+    return ", ".join(say_letters(pair) for pair in re.split("[:-]", written))
+
+
+def say_letters(written: str) -> str:
+    """Letters and digits one by one: SO → S O."""
+    return " ".join(
+        numbers.digits(char) if char.isdecimal() else {"A": "ay"}.get(char, char)
+        for char in written.upper()
+    )
+
+
+def say_hashtag(tag: str) -> str:
+    """#OpenSource → hashtag Open Source."""
+    return " ".join(["hashtag", *map(say_word, re.findall("[A-Z]?[a-z]+|[A-Z]+(?![a-z])", tag))])
+
+
+def say_direction(letter: str) -> str:
+    return {"N": "North", "S": "South", "E": "East", "W": "West"}[letter]
+
+
+def say_house_number(number: str, direction: str) -> str:
+    return f"{numbers.year_or_number(number)} {say_direction(direction)}"
+
+
+def say_drive(name: str) -> str:
+    return f"{name} Drive"
+
+
+def say_verse(book: str, chapter: str, verse: str, last: str | None) -> str:
+    said = f"{book} {numbers.number(chapter)} {numbers.number(verse)}"
+    return f"{said} to {numbers.number(last)}" if last else said
+
+
 def say_regnal(name: str, roman: str) -> str:
     return f"{name} the {numbers.ordinal(_roman(roman))}"
 
 
 def say_numbered(name: str, roman: str) -> str:
     return f"{name} {numbers.cardinal(_roman(roman))}"
+
+
+def say_roman(roman: str) -> str:
+    return numbers.cardinal(_roman(roman))
+
+
+def say_roman_ordinal(roman: str) -> str:
+    return numbers.ordinal(_roman(roman))
 
 
 def say_roman_year(roman: str) -> str:
@@ -313,6 +408,11 @@ def say_word(word: str) -> str:
 def say_letter_name(letter: str) -> str:
     """β → beta, ж → zhe."""
     return unicodedata.name(letter, "").rpartition(" ")[2].lower()
+
+
+def _with_point(value: str) -> str:
+    """A number with a decimal comma: 1.234,56 → 1234.56."""
+    return value.replace(".", "").replace(",", ".")
 
 
 def _sign(sign: str | None) -> str:

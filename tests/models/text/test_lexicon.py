@@ -1,5 +1,6 @@
 """Words read as somebody says: lexicon files, `[word](/ipa/)`, and the words that come along."""
 
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,13 @@ gif	dʒɪf
 Zoë	ˈzəʊi
 the	ðæt
 """
+
+
+ACCENTED = [
+    ("Send your résumé, we resume.", "ɹˈɛzəmeɪ", "ɹəzˈuːm"),
+    ("An exposé may expose.", "ˌɛkspoʊzˈeɪ", "ɪkspˈoʊz"),
+    ("A rosé, a rose.", "ɹoʊzˈeɪ", "ɹˈoʊz"),
+]
 
 
 def write(folder: Path, text: str) -> Path:
@@ -184,3 +192,43 @@ def test_words_that_letters_do_not_tell(text: str, ipa: str) -> None:
 def test_the_bundled_words_are_in_the_alphabet_of_the_voice() -> None:
     for word, ipa in bundled().items():
         assert set(split_ipa(ipa)) <= {*PHONEMES}, word
+
+
+@pytest.mark.parametrize(("text", "accented", "plain"), ACCENTED)
+def test_an_accent_tells_words_apart(text: str, accented: str, plain: str) -> None:
+    readings = [ipa for _, ipa in spoken(text)]
+    assert accented in readings
+    assert plain in readings
+
+
+@pytest.mark.parametrize(
+    ("written", "ipa"),
+    [
+        ("touché", "tuːʃˈeɪ"),
+        ("TOUCHÉ", "tuːʃˈeɪ"),
+        ("résumés", "ɹˈɛzəmeɪz"),
+        ("señor’s", "seɪnjˈɔːɹz"),
+        ("piñata", "piːnjˈɑːtə"),
+        ("garçon", "ɡɑːɹsˈoʊn"),
+        ("fête", "fˈɛt"),
+        ("München", "mˈʊnʃən"),
+        ("Zürich", "zˈʊɹɪk"),
+        ("vis-à-vis", "vˌiːzəvˈiː"),
+        ("mañana", "mənjˈɑːnə"),
+        ("Čapek", "tʃˈɑːpɛk"),
+        ("café", "kæfˈeɪ"),
+        ("naïve", "nɑːˈiːv"),
+        ("São", "sˈaʊ"),
+    ],
+)
+def test_accented_words(written: str, ipa: str) -> None:
+    text = f"so **{written}**, yes"
+    assert spoken(text)[1] == (written, ipa)
+    decomposed = unicodedata.normalize("NFD", text)
+    assert spoken(decomposed)[1][1] == ipa
+
+
+def test_an_accented_word_is_read_as_the_users_lexicon_says(tmp_path: Path) -> None:
+    lexicon = write(tmp_path, "résumé\tˈɹɛsjuːm\n")
+    assert spoken("my résumé", lexicon)[-1] == ("résumé", "ɹˈɛsjuːm")
+    assert spoken("my [résumé](/ˈkæt/)", lexicon)[-1] == ("résumé", "kˈæt")

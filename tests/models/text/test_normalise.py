@@ -40,6 +40,8 @@ def test_spans_follow_each_other_inside_the_text(written: str) -> None:
         ("5€, USD 20/x", ["5€", ",", "USD 20", "x"]),
         ("see [the docs](http://x.org/a) at b@c.org", ["see", "the", "docs", "at", "b@c.org"]),
         ("<b>Louis XIV</b> 10²³, ½", ["Louis XIV", "10", "²³", ",", "½"]),
+        ("Henry VIII's wives, U.K.'s", ["Henry VIII's", "wives", ",", "U.K.'s"]),
+        ("€5,50, 12 in. x", ["€5,50", ",", "12 in.", "x"]),
         ("Python 3.11 &amp; v2.0.1", ["Python 3.11", "&", "v2.0.1"]),
     ],
 )
