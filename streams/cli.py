@@ -20,9 +20,22 @@ from omni_speak.runtime.errors import InvalidRequest, SpeechError
 STARTED = monotonic()
 """The nearest to the start of the process: what `say --json` counts from."""
 
+FAILED = 1
 BAD_INPUT = 2
+UNAUTHORIZED = 3
+BUSY = 4
+UNREACHABLE = 5
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+
+EXIT_CODES = {
+    "unauthorized": UNAUTHORIZED,
+    "overloaded": BUSY,
+    "limit_reached": BUSY,
+    "unavailable": BUSY,
+    "connection_lost": UNREACHABLE,
+}
+"""By the code of an error."""
 
 app = typer.Typer(
     help="Speak: text goes in while audio comes out.",
@@ -296,11 +309,16 @@ def main() -> None:
         sys.exit(error.exit_code)
     except SpeechError as error:
         print(f"omni-speak: {error}", file=sys.stderr)
-        # An error with a `param` blames an input, whoever found it.
-        sys.exit(BAD_INPUT if error.param or isinstance(error, InvalidRequest) else 1)
+        sys.exit(exit_code(error))
     except OSError as error:
         print(f"omni-speak: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(FAILED)
+
+
+def exit_code(error: SpeechError) -> int:
+    # An error with a `param` blames an input, whoever found it.
+    blames_input = bool(error.param) or isinstance(error, InvalidRequest)
+    return EXIT_CODES.get(error.code, BAD_INPUT if blames_input else FAILED)
 
 
 def plug_closed_streams() -> None:

@@ -3,11 +3,12 @@ are heard."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import from_json
 
 from omni_speak.streams.messages import Refused, Word
 from omni_speak.streams.segmenter import token_end
@@ -33,11 +34,23 @@ def parse(kind: type[M], data: str | bytes) -> M:
         first: Any = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         raise Refused("invalid_json", f"this is not JSON: {first['msg']}")
-    param = ".".join(str(part)[:64] for part in first["loc"]) or None
+    param = _path(from_json(data), first["loc"], missing=first["type"] == "missing")
     if first["type"] == "extra_forbidden":
         known = ", ".join(kind.model_fields)
         raise Refused("unknown_field", f"no field {param!r}; there are: {known}", param=param)
     raise Refused("invalid_message", f"{param or 'it'}: {first['msg']}", param=param)
+
+
+def _path(at: Any, loc: Sequence[str | int], *, missing: bool) -> str | None:
+    """Where that is in the message; `loc` also names the kinds that a field may be of."""
+    path = []
+    for i, part in enumerate(loc):
+        if isinstance(part, int) or (isinstance(at, dict) and part in at):
+            at = at[part]
+        elif not (missing and i == len(loc) - 1):
+            continue
+        path.append(str(part)[:64])
+    return ".".join(path) or None
 
 
 def separated(text: str, piece: str) -> str:

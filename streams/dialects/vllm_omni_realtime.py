@@ -66,6 +66,9 @@ _FORMATS: dict[str, AudioFormat] = {
 _STATUS = {"stop": "completed", "length": "incomplete", "cancelled": "cancelled", "error": "failed"}
 _CODES = {"resume_refused": "invalid_session_resume", "resume_gap": "session_resume_expired"}
 
+_OF_SESSION = {"voice", "temperature"}
+"""Ours stand in messages of their own, theirs in the session."""
+
 
 class Output(Foreign):
     sample_rate_hz: SampleRate | None = None
@@ -346,7 +349,8 @@ class RealtimeDialect:
             self._speaking = None  # it was never opened
         kind = "server_error" if status_of_event(event) >= 500 else "invalid_request_error"
         code = _CODES.get(event.code, event.code)
-        error = {"type": kind, "code": code, "message": event.message, "param": event.param}
+        param = f"session.{event.param}" if event.param in _OF_SESSION else event.param
+        error = {"type": kind, "code": code, "message": event.message, "param": param}
         return {"type": "error", "error": error}
 
 

@@ -296,16 +296,47 @@ async def test_a_token_comes_from_the_environment(tmp_path: Path) -> None:
     async with serving(uds=tmp_path / "s.sock", policy=Policy(tokens=(token,))) as server:
         arguments = ["voices", "--server", server.url]
         unknown = await cli(*arguments, env={"OMNI_SPEAK_TOKEN": "0123456789abcdef"})
-        assert unknown.returncode == 1
-        assert b"asks for a token: set OMNI_SPEAK_TOKEN" in unknown.stderr
+        assert unknown.returncode == 3
+        (line,) = unknown.stderr.decode().splitlines()
+        assert "asks for a token: set OMNI_SPEAK_TOKEN" in line
         known = await cli(*arguments, env={"OMNI_SPEAK_TOKEN": token})
         assert known.stdout == b"Ada\nbob\n"
 
 
+async def test_a_server_that_is_busy_is_code_4(server: Running, tmp_path: Path) -> None:
+    full = await cli("#crowd", "--server", server.url, "-o", str(tmp_path / "out.wav"))
+    assert (full.returncode, full.stdout) == (4, b"")
+    assert full.stderr == b"omni-speak: the engine is full\n"
+    token = "a-token-for-the-command-line"
+    policy = Policy(tokens=(token,), text_rate=3)
+    async with serving(uds=tmp_path / "s.sock", policy=policy) as server:
+        for _ in range(2):  # the first is taken, and has used up some minutes
+            over = await cli("four", "--server", server.url, env={"OMNI_SPEAK_TOKEN": token})
+    assert (over.returncode, over.stdout) == (4, b"")
+    (line,) = over.stderr.decode().splitlines()
+    assert "characters" in line
+
+
+async def test_a_server_that_cannot_be_reached_is_code_5(server: Running, tmp_path: Path) -> None:
+    for where in (f"unix:{tmp_path}/nobody.sock", "127.0.0.1:1"):
+        done = await cli("hi", "--server", where)
+        assert (done.returncode, done.stdout) == (5, b"")
+        (line,) = done.stderr.decode().splitlines()
+        assert line.startswith(f"omni-speak: no connection to {where}: ")
+    async with anyio.create_task_group() as tasks:
+
+        async def gone() -> None:
+            while not server.engine.running:
+                await anyio.sleep(0.01)
+            server.stop.set()
+
+        tasks.start_soon(gone)
+        broken = await cli("#endless", "--server", server.url)
+    assert broken.returncode == 5
+    assert len(broken.stderr.splitlines()) == 1
+
+
 async def test_what_is_not_the_inputs_fault_is_code_1(server: Running, tmp_path: Path) -> None:
-    done = await cli("hi", "--server", f"unix:{tmp_path}/nobody.sock")
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr.startswith(b"omni-speak: no connection to unix:")
     missing = await cli("say", "--file", str(tmp_path / "missing.txt"))
     assert missing.returncode == 1
     assert b"missing.txt" in missing.stderr

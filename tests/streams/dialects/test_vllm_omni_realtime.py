@@ -83,7 +83,8 @@ async def test_what_a_session_cannot_be_is_refused_and_it_can_be_opened_again(
 ) -> None:
     async with dial(server, PATH) as socket:
         await tell(socket, type="session.update", session=session)
-        assert (await hear(socket))["error"]["code"] == code
+        error = (await hear(socket))["error"]
+        assert (error["code"], error["param"]) == (code, f"session.{next(iter(session))}")
         await opened(socket)
 
 
