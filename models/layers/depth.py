@@ -265,7 +265,7 @@ def pick(logits: Tensor, temperature: Tensor, noise: Tensor | None, top_k: int) 
     if noise is None:
         return logits.argmax(-1)
     if 0 < top_k < logits.shape[-1]:
-        best, index = logits.topk(top_k)
+        best, index = logits.topk(top_k, sorted=False)
         winner = torch.addcmul(best, temperature, noise.gather(1, index)).argmax(-1, keepdim=True)
         return index.gather(1, winner).squeeze(1)
     return torch.addcmul(logits, temperature, noise).argmax(-1)

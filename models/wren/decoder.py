@@ -20,7 +20,8 @@ from omni_speak.models.wren.model import Wren
 
 class Decoder:
     """One stream's decoder, with the state of what it decoded so far. The samples are those that
-    the server would send, before they are rounded to 16 bits.
+    the server would send, before they are rounded to 16 bits; to the ear, where only one of the two
+    CPUs has bfloat16 (`models.layers.packed`).
 
     `path` is the model's folder. Raises `ModelNotFound` naming a missing or broken file.
     """

@@ -30,6 +30,7 @@ class Speaker:
     ) -> None:
         self.config, self.nets, self.trunk, self.codec = config, nets, trunk, codec
         nets.mtp.prepare()
+        codec.prepare()
 
     @torch.inference_mode()
     def speak(

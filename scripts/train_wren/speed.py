@@ -23,7 +23,7 @@ ROUNDS = 300
 def measure(weights: Path) -> dict[str, float]:
     """Medians: `text` per sentence; `step`, `mtp`, `decode` per frame, the window full."""
     config, nets, trunk, codec = export.load(weights)
-    Speaker(config, nets, trunk, codec)  # prepares the nets
+    Speaker(config, nets, trunk, codec)  # prepares nets and codec
     front_end = FrontEnd(config.phonemes)
     front_end.warm_up()
     books, window = config.codec.codebooks, config.talker.window
