@@ -27,7 +27,7 @@ _VERB = (
 )
 _NOUN = (
     rf"\b({_DETERMINER}|of|in|on|with|for|at|by|from|without|new|world|first)( \w+ly)? _"
-    r"|\b(many|several|other|two|three|four|good|bad) _"
+    r"|\b(many|several|other|one|two|three|four|good|bad) _"
 )
 _NOUN_PHRASE = (
     rf"{_NOUN}|\b({_DETERMINER}) \w+ _"
@@ -44,6 +44,7 @@ _RULES: dict[str, list[tuple[str, str]]] = {
     "protest": [(_VERB, "pɹətˈɛst"), (r"", "pɹˈoʊtˌɛst")],
     "use": [(r"_ cases?\b|\b(is|was|any|much) _", "jˈuːs")],
     "upset": [(r"\b(a|an|the|big|major) _", "ˈʌpsˌɛt"), (r"", "ʌpsˈɛt")],
+    "learned": [(r"", "lˈɜːnd")],
     "invalid": [(r"", "ɪnvˈælɪd")],
     "consist": [(r"", "kənsˈɪst")],
     "consists": [(r"", "kənsˈɪsts")],

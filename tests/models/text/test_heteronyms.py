@@ -92,6 +92,7 @@ SENTENCES = [
     ("An invalid password.", "invalid", "ɪnvˈælɪd"),
     ("The roads wind through hills.", "wind", "wˈaɪnd"),
     ("They attribute it to luck.", "attribute", "ətɹˈɪbjˌuːt"),
+    ("It can be learned.", "learned", "lˈɜːnd"),
     ("We convert the file.", "convert", "kənvˈɜːt"),
     ("Please insert the card.", "insert", "ɪnsˈɜːt"),
 ]
