@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import random
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import pytest
@@ -455,6 +456,19 @@ class Link(HeldSocket):
         return [item for item in self.read if seq_of(item) is not None]
 
 
+class Breaking(Link):
+    """Breaks at the first message, and tells as asyncio does: when the loop comes round."""
+
+    async def send(self, data: str | bytes) -> None:
+        if self.broken:
+            raise Disconnected
+        self.sent.append(data)
+        asyncio.get_running_loop().call_soon(self.breaks)
+
+
+L = TypeVar("L", bound=Link)
+
+
 def seq_of(item: Any) -> int | None:
     seq: int | None = item.get("seq") if isinstance(item, dict) else item.seq
     return seq
@@ -475,7 +489,9 @@ class House:
         self._limits = Limits(**limits)
 
     async def connect(self, *messages: dict[str, Any], room: int = 1000) -> Link:
-        link = Link(*messages, room=room)
+        return await self.welcome(Link(*messages, room=room))
+
+    async def welcome(self, link: L) -> L:
         session = DuplexSession(
             link, self.engine, NativeDialect(), self._limits, Drain(), sessions=self.sessions
         )
@@ -646,6 +662,19 @@ async def test_a_break_is_noticed_while_the_reader_waits_for_room(
             while len(house.sessions):
                 await anyio.sleep(0.01)
     assert not house.engine.running
+
+
+async def test_a_break_is_noticed_while_what_was_missed_is_sent_again() -> None:
+    async with anyio.create_task_group() as tasks:
+        house = House(tasks)
+        first = await house.connect(OPEN, *seeded("Word #frames=40"))
+        first.breaks()
+        await anyio.wait_all_tasks_blocked()
+        second = await house.welcome(Breaking(resume(first.greeting, None)))
+        assert len(second.sent) < 5
+        third = await house.connect(resume(first.greeting, None))
+        assert same(third.numbered()) == same(first.numbered())
+        third.vanish()
 
 
 async def test_a_session_that_ended_leaves_little_audio_to_the_garbage_collector() -> None:
