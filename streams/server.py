@@ -28,6 +28,8 @@ from starlette.routing import BaseRoute, Match, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
+from uvicorn._types import ASGIReceiveEvent
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from omni_speak.runtime.errors import SpeechError
 from omni_speak.runtime.request import EngineInfo
@@ -208,6 +210,15 @@ def _duplex(websocket: WebSocket, info: EngineInfo) -> Conversation:
 # -- uvicorn around the app --------------------------------------------------------------------
 
 
+class _WebSocketProtocol(WebSocketsSansIOProtocol):
+    """Uvicorn's, but it tells no transport to read on that is closed: TLS's would raise."""
+
+    async def receive(self) -> ASGIReceiveEvent:
+        if self.transport.is_closing():
+            self.read_paused = False
+        return await super().receive()
+
+
 class _Server(uvicorn.Server):
     """Uvicorn, with a shutdown that lets streams finish and exits with 0."""
 
@@ -280,7 +291,7 @@ async def serve(
     service: Service = app.state.service
     config = uvicorn.Config(
         app,
-        ws="websockets-sansio",
+        ws=_WebSocketProtocol,
         ws_max_size=service.limits.message_bytes,
         ws_per_message_deflate=False,  # audio does not compress
         ws_ping_interval=send_timeout / 3,

@@ -383,6 +383,7 @@ class DuplexSession:
             missed = self._journal.replay(link.seq)
             for event in (link.greeting, *missed):
                 await self._tell(link, event)
+                await checkpoint()  # a socket that broke takes everything until the loop runs
         while True:
             for told in self._stamp(await self._next()):
                 await self._tell(link, told)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -105,6 +105,9 @@ class Link(HeldSocket):
         return [item for item in self.read if seq_of(item) is not None]
 
 
+L = TypeVar("L", bound=Link)
+
+
 def session_on(socket: HeldSocket, engine: FakeEngine, **options: Any) -> DuplexSession:
     return DuplexSession(socket, engine, NativeDialect(), Limits(), Drain(), **options)
 
@@ -129,7 +132,9 @@ class House:
         self._limits = Limits(**limits)
 
     async def connect(self, *messages: dict[str, Any], room: int = 1000) -> Link:
-        link = Link(*messages, room=room)
+        return await self.welcome(Link(*messages, room=room))
+
+    async def welcome(self, link: L) -> L:
         session = DuplexSession(
             link,
             self.engine,

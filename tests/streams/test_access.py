@@ -11,10 +11,12 @@ import pytest
 from anyio.streams.tls import TLSAttribute
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
+from websockets.frames import Frame, Opcode
 
 from omni_speak.streams import server as server_module
 from omni_speak.streams.access import TOKEN_SUBPROTOCOL, Policy, read_tokens
 from omni_speak.streams.access import self_signed as make_certificate
+from omni_speak.streams.messages import Limits
 from tests.streams.conftest import Running, serving
 
 pytestmark = pytest.mark.anyio
@@ -177,3 +179,26 @@ async def test_nothing_comes_over_tls_before_a_client_has_asked(tmp_path: Path) 
             assert (await stream.receive()).startswith(b"HTTP/1.1 200")
             session = stream.extra(TLSAttribute.ssl_object).session
             assert session is not None and not session.has_ticket
+
+
+async def test_a_connection_over_tls_breaks_behind_messages_that_wait(tmp_path: Path) -> None:
+    tls = make_certificate(tmp_path / "tls", "127.0.0.1")
+    trust = ssl.create_default_context(cafile=str(tls[0]))
+    ping = Frame(Opcode.TEXT, b'{"type":"ping"}').serialize(mask=True)
+    async with serving(tls=tls, limits=Limits(resume_s=0.05)) as server:
+        async with connect(
+            server.url.replace("https:", "wss:") + "/v1/duplex", ssl=trust
+        ) as socket:
+            await socket.send('{"type":"session.open"}')
+            await socket.recv()
+            socket.transport.write(500 * ping)
+            socket.transport.close()
+        async with httpx.AsyncClient(verify=trust, trust_env=False) as http:
+            with anyio.fail_after(10):
+                while "omni_speak_sessions 0.0" not in (seen := await metrics(http, server)):
+                    await anyio.sleep(0.01)
+    assert 'omni_speak_requests_total{door="duplex",outcome="closed"} 1.0' in seen
+
+
+async def metrics(http: httpx.AsyncClient, server: Running) -> str:
+    return (await http.get(server.url + "/metrics")).text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import random
@@ -23,12 +24,12 @@ from omni_speak.streams.client import DuplexClient
 from omni_speak.streams.dialects.native import SUBPROTOCOL
 from omni_speak.streams.messages import Limits
 from omni_speak.streams.service import WARM_UP_STREAMS
-from omni_speak.streams.session import ANSWERS, OUTBOX
+from omni_speak.streams.session import ANSWERS, OUTBOX, Disconnected
 from omni_speak.streams.speaking import SpokenFrame
 from omni_speak.streams.wire import Flag, WireFrame, decode
 from tests.streams.conftest import Running, serving
 from tests.streams.fake_engine import SAMPLES, FakeEngine, FakeStream
-from tests.streams.held import OPEN, HeldSocket, House, resume, seq_of, session_on, speech
+from tests.streams.held import OPEN, HeldSocket, House, Link, resume, seq_of, session_on, speech
 
 pytestmark = pytest.mark.anyio
 
@@ -354,6 +355,16 @@ async def go_away_anyhow(server: Running, choices: random.Random) -> None:
 # Sessions that outlive a connection
 
 
+class Breaking(Link):
+    """Breaks at the first message, and tells as asyncio does: when the loop comes round."""
+
+    async def send(self, data: str | bytes) -> None:
+        if self.broken:
+            raise Disconnected
+        self.sent.append(data)
+        asyncio.get_running_loop().call_soon(self.breaks)
+
+
 async def undisturbed(text: str, **options: Any) -> list[Any]:
     async with anyio.create_task_group() as tasks:
         link = await House(tasks).connect(OPEN | options, *seeded(text))
@@ -563,6 +574,19 @@ async def test_a_break_is_noticed_while_answers_wait(resumable: bool, journal_by
             while len(house.sessions):
                 await anyio.sleep(0.01)
     assert not house.engine.running
+
+
+async def test_a_break_is_noticed_while_what_was_missed_is_sent_again() -> None:
+    async with anyio.create_task_group() as tasks:
+        house = House(tasks)
+        first = await house.connect(OPEN, *seeded("Word #frames=40"))
+        first.breaks()
+        await anyio.wait_all_tasks_blocked()
+        second = await house.welcome(Breaking(resume(first.greeting, None)))
+        assert len(second.sent) < 5
+        third = await house.connect(resume(first.greeting, None))
+        assert same(third.numbered()) == same(first.numbered())
+        third.vanish()
 
 
 async def test_a_session_that_ended_leaves_little_audio_to_the_garbage_collector() -> None:
