@@ -260,7 +260,8 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"{START}(\d{{1,2}})\.([0-5]\d) ?{HALF}", saying.say_clock),
         (rf"{START}([01]?\d|2[0-4])h([0-5]\d){END}", saying.say_clock),
         (rf"{START}(\d{{1,2}}) ?{HALF}", saying.say_hour),
-        (rf"{START}(\d{{1,2}})(?::([0-5]\d))?([ap])(?= ?[-–] ?\d| to \d{{1,2}}(?::\d\d)?[ap]\b)",
+        (rf"{START}(\d{{1,2}})(?::([0-5]\d))?([ap])"
+         r"(?=(?: ?[-–] ?| to )\d{1,2}(?::\d\d)?[ap]\b)",
          saying.say_short_time),
         (r"(?:(?<=\d[ap][-–])|(?<=\d[ap] [-–] )|(?<=\d[ap] to ))(\d{1,2})(?::([0-5]\d))?([ap])"
          + END, saying.say_short_time),
@@ -324,7 +325,8 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"{START}{any_of(DAYS)}\.? ?[-–] ?{any_of(DAYS)}{END}(?:\.(?= [a-z\d]))?",
          saying.say_days),
         (rf"{START}{MONTH}\.? ?[-–] ?{MONTH}(?=\.?(?: \d{{4}}|[ ,;:)]|\.?\Z))", saying.say_months),
-        (rf"(?<!\w){BOOK} (\d{{1,3}}):(\d{{1,3}})(?: ?[-–] ?(\d{{1,3}}))?{END}", saying.say_verse),
+        (rf"(?<!\w){BOOK} (\d{{1,3}}):([1-9]\d{{0,2}})(?: ?[-–] ?(\d{{1,3}}))?{END}"
+         r"(?! ?[AaPp]\.?[Mm])", saying.say_verse),
         (rf"(?<![A-Za-z]){FORMULA}(?=\d)", saying.say_letters),
         (rf"{START}{any_of(DAYS)}(?=,? (?:{MONTH_NAME}|\d))", saying.say_weekday),
         (rf"(?<!\w){any_of(CURRENCY_CODES)} ?{NUMBER}{SCALE}", saying.say_money_code),
@@ -336,9 +338,10 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
         (rf"{START}{NUMBERED} (i{{1,3}}|iv|vi{{0,3}}|ix){END}", saying.say_numbered),
         (rf"{START}([A-Z][a-z]{{1,30}}) {ROMAN_IN_LETTERS}{END}", saying.say_numbered),
         (rf"(?<![\w.-])({ROMAN_IN_LETTERS[1:-1]}|XX)(?= [Cc]entur)", saying.say_roman_ordinal),
-        (r"(?<![\w.'-])(I)(?=,? (?:and|or|to|through) II\b|, II\b|[-–/]I{2,3}\b)",
+        (r"(?<![\w.'-])(I(?=,? (?:and|or|to|through) II\b|, II\b)|[IVX](?=[-–/][IVX]{2,4}\b))",
          saying.say_roman),
-        (rf"(?:(?!IV)|(?<!\b[Aa]n )(?<!\b[Tt]he )(?<!\bby )(?<!\bvia ))(?<![\w.-])(?!{IV_DRIP})"
+        (rf"(?:(?!IV)|(?<!\b[Aa]n )(?<!\b[Tt]he )(?<!\bby )(?<!\bvia ))(?<![\w.])(?<![^IVX][-–])"
+         rf"(?!{IV_DRIP})"
          rf"{ROMAN_IN_LETTERS}{END}", saying.say_roman),
         (rf"{START}(?=[MDCLXVI]{{4,12}}\b)(M{{1,2}}(?:CM|CD|D?C{{0,3}})(?:XC|XL|L?X{{0,3}})"
          rf"(?:IX|IV|V?I{{0,3}})){END}", saying.say_roman_year),
@@ -393,6 +396,7 @@ SECTIONS: list[tuple[str, list[Rule]]] = [
          rf"|(?<=[aApP]\.[mM]\.) ?[-–] ?)(?=[$£€]?\d)|(?<=\w)-(?=[$£€]\d)"
          rf"|(?<=noon)-(?=\d)|(?<=midnight)-(?=\d)"
          rf"|(?<=[a-z.\d]) ?– ?(?={MONTH_NAME}|{DAY_NAME})", always("to")),
+        (r"(?:(?<=\b[IVX])|(?<=[IVX]{2}))[-–](?=[IVX]{1,4}\b)", always("to")),
         (r"(?<=[a-z]{3})\^\d+", silent),  # a footnote
         (r"\^2(?!\d)", always("squared")),
         (r"\^3(?!\d)", always("cubed")),

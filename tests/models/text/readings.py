@@ -612,6 +612,7 @@ RANGES = [
     ("3–5", "three to five"),
     ("Psalm 23:4", "Psalm twenty three four"),
     ("John 3:16", "John three sixteen"),
+    ("Meet Mark 1:30 pm, John 10:00", "Meet Mark one thirty p.m., John ten o'clock"),
     ("Genesis 1:1-5", "Genesis one one to five"),
 ]
 
@@ -721,6 +722,7 @@ ROMAN_NUMERALS = [
     ("Both he and I agree", "Both he and I agree"),
     ("The part I like", "The part I like"),
     ("mix II", "mix two"),
+    ("Chapters I-III, V–VIII", "Chapters one to three, five to eight"),
 ]
 
 READINGS = [
