@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from omni_speak.runtime.request import ACK_TIMEOUT_S
 from omni_speak.runtime.step_times import StageTimes, StepTime
 from omni_speak.runtime.tally import Tally
 
@@ -200,6 +201,7 @@ class _Stream(_Bounded):
     decoded_at: float = 0.0  # its last frame
     start: float | None = None  # when its player started, moved by every stall
     played: float | None = None
+    played_at: float = 0.0  # when that was said
     held: bool = False
     starved_at: float | None = None
     finished: bool = False
@@ -209,8 +211,11 @@ class _Stream(_Bounded):
     def lead(self, now: float, period: float) -> float | None:
         if self.start is None:  # no player yet: a first frame waits to be taken; or never, a file
             return self.generated * period if self.delivered else None
-        heard = min(now - self.start, self.taken * period) if self.played is None else self.played
-        return self.generated * period - heard
+        if self.played is None:
+            heard = now - self.start
+        else:
+            heard = self.played + max(0.0, now - self.played_at - ACK_TIMEOUT_S)
+        return self.generated * period - min(heard, self.taken * period)
 
 
 class FrameClock:
@@ -356,10 +361,12 @@ class FrameClock:
                 self.first_audio.add(stream.start - stream.arrival)
 
     def played(self, stream_id: str, seconds: float) -> None:
-        """The listener has heard this much; from now on this counts, not the wall clock."""
+        """The listener has heard this much; from now on this counts, not the wall clock, which
+        goes on from here if nothing more is said for `ACK_TIMEOUT_S`."""
         with self._lock:
             if (stream := self._streams.get(stream_id)) is not None:
                 stream.played = max(seconds, stream.played or 0.0)
+                stream.played_at = self.now()
 
     def starved_out(self) -> list[str]:
         """Streams that waited for text longer than they may."""
