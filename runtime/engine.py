@@ -625,8 +625,9 @@ class SpeechStream:
 
     def played(self, samples: int) -> None:
         """The listener has heard this many samples; until the first such word, the wall clock since
-        the first audio counts. Say it more often than `max_lead_ms`: who says nothing more has
-        paused, and the stream waits."""
+        the first audio counts. Say it more often than `max_lead_ms`: who says nothing has paused,
+        and the stream waits. After `ACK_TIMEOUT_S` of that the wall clock counts again; who pauses
+        for longer says the same once more."""
         seconds = samples / self._engine.info.sample_rate
         if self._engine._clock.played(self.request_id, seconds):
             self._engine._plan_again()

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from omni_speak.runtime.request import ACK_TIMEOUT_S
 from omni_speak.runtime.step_times import StageTimes, StepTime
 from omni_speak.runtime.tally import Tally
 
@@ -61,9 +62,10 @@ class StreamView(_Bounded):
 
     `lead` is generated minus heard, None before first audio. `clock_lead` takes for heard what a
     player that never stops has played by now: who tells what it heard plays on meanwhile.
-    `lasting`: what of the lead time alone does not take away. `held`: the last plan left it out
-    because of its lead; `starved`: its text ran out and more may come; `prefilling`: its prompt is
-    not through yet; `served`: when its last frame was sampled, at first its arrival.
+    `pause`: for how long time takes nothing of the lead; `lasting`: what it never takes. `held`:
+    the last plan left it out because of its lead; `starved`: its text ran out and more may come;
+    `prefilling`: its prompt is not through yet; `served`: when its last frame was sampled, at first
+    its arrival.
     """
 
     id: str
@@ -71,6 +73,7 @@ class StreamView(_Bounded):
     lead: float | None
     max_lead: float
     clock_lead: float = math.inf
+    pause: float = 0.0
     lasting: float = 0.0
     held: bool = False
     starved: bool = False
@@ -100,7 +103,7 @@ class StreamView(_Bounded):
         """In how long, when it is held."""
         if self.lead is None or self.lasting > self.release:
             return math.inf  # not until its listener takes more, or tells
-        return self.lead - self.release
+        return self.pause + self.lead - self.release
 
     @property
     def is_ahead(self) -> bool:
@@ -214,6 +217,7 @@ class _Stream(_Bounded):
     decoded_at: float = 0.0  # its last frame
     start: float | None = None  # when its player started, moved by every stall
     played: float | None = None
+    played_at: float = 0.0  # when that was said
     held: bool = False
     starved_at: float | None = None
     finished: bool = False
@@ -225,19 +229,22 @@ class _Stream(_Bounded):
             return None
         if self.played is None:
             return self.clock_lead(now, period)
-        return self.generated * period - self.played
+        unsaid = min(now - self.played_at - ACK_TIMEOUT_S, self.taken * period - self.played)
+        return self.generated * period - self.played - max(0.0, unsaid)
 
     def clock_lead(self, now: float, period: float) -> float:
         if self.start is None:  # no player yet: a first frame waits to be taken; or never, a file
             return self.generated * period
         return self.generated * period - min(now - self.start, self.taken * period)
 
-    def lasting(self, period: float) -> float:
-        heard_at_most = self.taken * period if self.played is None else self.played
-        return self.generated * period - heard_at_most
+    def pause(self, now: float) -> float:
+        return 0.0 if self.played is None else max(0.0, self.played_at + ACK_TIMEOUT_S - now)
 
-    def may_come_back(self, period: float) -> bool:
-        return self.held and self.lasting(period) <= self.max_lead * HYSTERESIS
+    def lasting(self, period: float) -> float:
+        return (self.generated - self.taken) * period
+
+    def is_back(self, lead: float) -> bool:
+        return self.held and lead <= self.max_lead * HYSTERESIS
 
 
 class FrameClock:
@@ -382,19 +389,23 @@ class FrameClock:
             if stream.start is None and not stream.is_file:
                 stream.start = self.now()
                 self.first_audio.add(stream.start - stream.arrival)
-            return stream.may_come_back(self.period)
+            return stream.is_back(stream.lasting(self.period))
 
     def played(self, stream_id: str, seconds: float) -> bool:
         """The listener has heard this much; from now on this counts, not the wall clock, for how
-        far ahead the stream may be. Returns what `taken` does."""
+        far ahead the stream may be, until nothing was said for `ACK_TIMEOUT_S`. Returns whether
+        the stream comes back from being held."""
         with self._lock:
-            stream = self._streams.get(stream_id)
-            if stream is None or (stream.played is not None and seconds <= stream.played):
+            if (stream := self._streams.get(stream_id)) is None:
+                return False
+            now = stream.played_at = self.now()
+            if stream.played is not None and seconds <= stream.played:
                 return False
             stream.played = seconds
             if stream.start is not None:  # its player started later, or stopped since
-                stream.start = max(stream.start, self.now() - seconds)
-            return stream.may_come_back(self.period)
+                stream.start = max(stream.start, now - seconds)
+            lead = stream.lead(now, self.period)
+            return lead is not None and stream.is_back(lead)
 
     def starved_out(self) -> list[str]:
         """Streams that waited for text longer than they may."""
@@ -422,6 +433,7 @@ class FrameClock:
                     lead=s.lead(now, self.period),
                     max_lead=s.max_lead,
                     clock_lead=s.clock_lead(now, self.period),
+                    pause=s.pause(now),
                     lasting=s.lasting(self.period),
                     held=s.held,
                     starved=s.starved_at is not None

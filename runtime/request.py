@@ -19,6 +19,9 @@ MAX_LEAD_MS = 3_600_000
 MIN_LEAD_MS = 200
 """Least bound on a stream's lead: a few frames, or the next one could not come in time."""
 
+ACK_TIMEOUT_S = 30.0
+"""A listener who told what was heard and says nothing for so long is counted by the wall clock."""
+
 FinishReason = Literal["stop", "length", "starved", "abort", "error"]
 
 

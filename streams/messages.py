@@ -15,7 +15,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from omni_speak.runtime.errors import InvalidRequest
-from omni_speak.runtime.request import MAX_SEED, MIN_LEAD_MS
+from omni_speak.runtime.request import ACK_TIMEOUT_S, MAX_SEED, MIN_LEAD_MS
 
 MAX_FRAMES_PER_MESSAGE = 8  # with f32 samples at 24 kHz, just under 64 KiB
 DEFAULT_LEAD_MS = 2000
@@ -153,7 +153,7 @@ class Cancel(Message):
 class PlaybackAck(Message):
     """The listener has heard the context up to this sample, counted as `pts` is. From an epoch's
     first ack on, only acks count for its lead, no longer the wall clock: a listener who sends none
-    any more has paused, and generation waits for the next."""
+    has paused, and generation waits for the next, but no longer than `limits.ack_s`; see there."""
 
     type: Literal["playback.ack"] = "playback.ack"
     context: ContextName
@@ -183,7 +183,9 @@ class Limits(Message):
     A token, over all its connections, may have `streams` at once (contexts, and HTTP bodies being
     spoken) and send `text_rate` characters a minute; null is no limit. A session without a
     connection is kept for `resume_s`; it can go on if at most `journal_bytes` of what was sent were
-    not received."""
+    not received. A context that was acked and then is not for `ack_s` goes on by the wall clock,
+    until the next ack: nobody keeps a place in the engine by silence. Who pauses for longer repeats
+    the last ack."""
 
     message_bytes: int = 256 * 1024
     text_chars: int = 20_000
@@ -192,6 +194,7 @@ class Limits(Message):
     text_rate: int | None = None
     resume_s: float = 30.0
     journal_bytes: int = 2 * 1024 * 1024
+    ack_s: float = ACK_TIMEOUT_S
 
 
 class SessionOpened(Message):

@@ -22,6 +22,7 @@ from omni_speak.runtime.frame_clock import (
     capacity,
     plan,
 )
+from omni_speak.runtime.request import ACK_TIMEOUT_S
 from omni_speak.runtime.step_times import Spent, StepTime
 
 PERIOD = 0.08
@@ -272,7 +273,7 @@ def test_a_pause_is_no_underrun_and_hurries_nobody_while_the_stream_is_held() ->
     time.now += 0.5
     clock.played("pauses", 0.5)
     heard(clock, "pauses", 19)
-    time.now += 60.0
+    time.now += 20.0
     for _ in range(2):  # at its bound; held, and under it
         todo = clock.plan(lambda _: False)
         assert todo.ahead == {"pauses"} and todo.prefill_tokens > 500
@@ -281,6 +282,29 @@ def test_a_pause_is_no_underrun_and_hurries_nobody_while_the_stream_is_held() ->
     assert clock.plan(lambda _: False).rows == ("pauses",)
     heard(clock, "pauses", 1)
     assert clock.underruns == 0
+
+
+def test_who_stops_telling_what_was_heard_is_waited_for_but_not_for_ever() -> None:
+    time = Time()
+    clock = FrameClock(PERIOD, time)
+    clock.open("a", arrival=time.now, max_lead=2.0)
+    heard(clock, "a", 30)  # 2.4 s
+    clock.played("a", 0.3)
+    time.now += ACK_TIMEOUT_S
+    assert clock.plan(lambda _: False).ahead == {"a"}
+    clock.played("a", 0.3)  # it is there, and pauses
+    time.now += ACK_TIMEOUT_S
+    todo = clock.plan(lambda _: False)
+    assert todo.ahead == {"a"} and clock.wake(todo) == pytest.approx(time.now + 1.1)
+    time.now += 1.5
+    assert clock.plan(lambda _: False).rows == ("a",)
+    assert clock.leads() == [pytest.approx(0.6)]
+    time.now += 60.0
+    assert clock.leads() == [0.0]  # no more was heard than there was
+    heard(clock, "a", 30)
+    clock.played("a", 0.4)  # it goes on
+    assert clock.plan(lambda _: False).ahead == {"a"}
+    assert clock.leads() == [pytest.approx(4.4)]
 
 
 def test_files_that_wait_wait_by_turns() -> None:
