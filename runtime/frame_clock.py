@@ -206,7 +206,7 @@ class _Stream:
 
     def lead(self, now: float, period: float) -> float | None:
         if self.start is None:  # no player yet: a first frame waits to be taken; or never, a file
-            return self.generated * period if self.delivered else None
+            return self.generated * period if self.generated else None
         heard = min(now - self.start, self.taken * period) if self.played is None else self.played
         return self.generated * period - heard
 
@@ -393,8 +393,8 @@ class FrameClock:
                 for stream_id, s in self._streams.items()
                 if not s.finished
             ]
-            step = self.forward.wall.time + self.mtp.wall.time
-            reserve = self.vocoder.wall.time.predict(len(views))
+            step = self.forward.wall.expected + self.mtp.wall.expected
+            reserve = self.vocoder.wall.expected.predict(len(views))
             places = self._frame.rows_within(FILES_LOAD * self.period)
             result = plan(views, now, step, period=self.period, reserve=reserve, places=places)
             for stream_id, stream in self._streams.items():
