@@ -225,7 +225,7 @@ class _Stream(_Bounded):
     excused: bool = False  # the next late frame is late for want of text
 
     def lead(self, now: float, period: float) -> float | None:
-        if not self.delivered:
+        if not self.generated:
             return None
         if self.played is None:
             return self.clock_lead(now, period)
@@ -444,8 +444,8 @@ class FrameClock:
                 for stream_id, s in self._streams.items()
                 if not s.finished
             ]
-            step = self.forward.wall.time + self.mtp.wall.time
-            reserve = self.vocoder.wall.time.predict(len(views))
+            step = self.forward.wall.expected + self.mtp.wall.expected
+            reserve = self.vocoder.wall.expected.predict(len(views))
             places = self._frame.rows_within(FILES_LOAD * self.period)
             result = plan(views, now, step, period=self.period, reserve=reserve, places=places)
             for stream_id, stream in self._streams.items():

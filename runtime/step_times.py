@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,11 @@ class StepTime:
             self.row + other.row,
             self.token + other.token,
             max(self.seen, other.seen),
+        )
+
+    def __mul__(self, factor: float) -> StepTime:
+        return replace(
+            self, fixed=self.fixed * factor, row=self.row * factor, token=self.token * factor
         )
 
     def predict(self, rows: int, prefill: int = 0) -> float:
@@ -65,12 +70,16 @@ class TimeFit:
 
     Least squares with exponential forgetting (the normal equations decay by `1 - 1 / memory` with
     each observation), drawn to the prior where nothing was seen; never negative.
+
+    The fit needs many steps to follow a machine that is suddenly slower. `expected` needs two: it
+    is the fit as many times as long as the last steps were longer than fitted.
     """
 
     def __init__(self, prior: StepTime, memory: int = 200) -> None:
         self.time = prior
         self.error = 0.0
         """Running mean of |predicted - seen| / seen."""
+        self._slower = 1.0
         self._prior = np.array([prior.fixed, prior.row, prior.token])
         self._decay = 1 - 1 / memory
         # As if the prior had been seen once, at 8 rows and 64 tokens.
@@ -78,9 +87,15 @@ class TimeFit:
         self._xx = np.zeros((3, 3))
         self._xy = np.zeros(3)
 
+    @property
+    def expected(self) -> StepTime:
+        """What the next steps will take; never less than the fit."""
+        return self.time * max(self._slower, 1.0)
+
     def observe(self, rows: int, prefill: int, seconds: float) -> None:
-        seen = max(seconds, 1e-6)
-        self.error += 0.05 * (abs(self.time.predict(rows, prefill) / seen - 1) - self.error)
+        seen, predicted = max(seconds, 1e-6), max(self.time.predict(rows, prefill), 1e-6)
+        self.error += 0.05 * (abs(predicted / seen - 1) - self.error)
+        self._slower += 0.5 * (seen / predicted - self._slower)
         x = np.array([1.0, rows, prefill])
         self._xx = self._decay * self._xx + np.outer(x, x)
         self._xy = self._decay * self._xy + x * seconds

@@ -307,6 +307,16 @@ def test_who_stops_telling_what_was_heard_is_waited_for_but_not_for_ever() -> No
     assert clock.leads() == [pytest.approx(4.4)]
 
 
+def test_a_first_frame_on_its_way_will_want_a_second() -> None:
+    clock = FrameClock(PERIOD, Time())
+    clock.open("a", arrival=100.0, max_lead=2.0)
+    clock.open("long prompt", arrival=100.0, max_lead=2.0)
+    before = clock.plan(lambda name: name == "long prompt").prefill_tokens
+    clock.sampled("a", 0)
+    after = clock.plan(lambda name: name == "long prompt").prefill_tokens
+    assert after <= clock.forward.wall.time.prefill_within(PERIOD / 2, 0) < before
+
+
 def test_files_that_wait_wait_by_turns() -> None:
     time = Time()
     clock = FrameClock(PERIOD, time)
@@ -440,6 +450,7 @@ class Simulated:
     token: float
     decode: float  # of one round
     max_step_tokens: int = 2048
+    slow_from: float = math.inf  # its steps take three times as long from then on
 
     def capacity(self) -> int:
         """What the clock makes of work measured while other threads held this one up."""
@@ -457,12 +468,18 @@ class Simulated:
         seconds: float,
         bound: float = 2.0,
         plain: bool = False,
+        learned: int = 0,
     ):
         """arrivals: (when, name, prompt tokens) → (clock, first audio by name). `plain` is vLLM's
-        own order: everybody in every step, prompts as much as a step takes."""
+        own order: everybody in every step, prompts as much as a step takes. The clock has seen
+        `learned` steps of either kind before."""
         time = Time()
         time.now = 0.0
         clock = FrameClock(PERIOD, time)
+        for rows, tokens in [(8, 0), (4, 300)] * learned:
+            step = self.fixed + self.row * rows + self.token * tokens
+            clock.forward.observe(rows, tokens, Spent(step, step))
+            clock.mtp.observe(rows, 0, Spent())
         waiting, prompt, first = sorted(arrivals), {}, {}
         heapq.heapify(waiting)
         ready: list[tuple[float, str]] = []
@@ -521,6 +538,7 @@ class Simulated:
                 if part and prompt[name] == 0:
                     sampled.append(name)
             took = self.fixed + self.row * len(sampled) + self.token * done
+            took *= 3 if time.now >= self.slow_from else 1
             clock.forward.observe(len(sampled), done, Spent(took, took))
             clock.mtp.observe(len(sampled), 0, Spent())
             clock.vocoder.observe(1, 0, Spent(self.decode, self.decode))
@@ -541,6 +559,16 @@ def test_long_prompts_arrive_and_nobody_runs_dry() -> None:
     assert len(first) == 7
     # 24,000 tokens are 4.8 s of work: half of the steps' time at least is theirs.
     assert max(first[f"n{i}"] for i in range(3)) < 5.0 + 2 * 4.8
+
+
+@pytest.mark.parametrize("streams", [4, 16])
+def test_a_machine_suddenly_slower_than_learned_lets_nobody_run_dry(streams: int) -> None:
+    machine = Simulated(fixed=0.010, row=0.0005, token=0.0002, decode=0.010, slow_from=5.0)
+    running = [(0.05 * i, f"r{i}", 1) for i in range(streams)]
+    newcomers = [(5.0, f"n{i}", 8000) for i in range(3)]
+    clock, first = machine.run(running + newcomers, 20.0, learned=100)
+    assert clock.underruns == 0
+    assert "n0" in first  # 4.8 s of work, of 15
 
 
 @pytest.mark.parametrize("streams", [1, 8])

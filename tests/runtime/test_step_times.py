@@ -25,6 +25,21 @@ def test_the_fit_learns_the_machine_and_follows_it() -> None:
     assert fit.time.predict(24) == pytest.approx(3 * (0.007 + 0.0003 * 24), rel=0.1)
 
 
+def test_slower_steps_are_expected_long_before_they_are_fitted_and_forgotten_soon() -> None:
+    fit = TimeFit(StepTime(0.010, 0.0005, 0.0))
+    for _ in range(200):
+        fit.observe(8, 0, 0.014)
+    assert fit.expected.predict(8) == pytest.approx(0.014, rel=0.01)
+    for _ in range(2):
+        fit.observe(8, 0, 0.042)
+    assert fit.time.predict(8) < 0.016 < 0.032 < fit.expected.predict(8)
+    for _ in range(10):
+        fit.observe(8, 0, 0.014)
+    assert fit.expected.predict(8) == pytest.approx(fit.time.predict(8), rel=0.01)
+    fit.observe(8, 0, 0.001)
+    assert fit.expected == fit.time  # a quick one promises nothing
+
+
 def test_what_fits() -> None:
     step = StepTime(0.010, 0.001, 0.0001)
     assert step.rows_within(0.0305) == 20

@@ -27,3 +27,14 @@ async def test_snippet(server: Running, code: str) -> None:
     result = await anyio.run_process([sys.executable, "-c", code], check=False)
     assert result.returncode == 0, result.stderr.decode()
     assert result.stdout
+
+
+async def test_every_metric_is_explained(server: Running) -> None:
+    table = re.findall(
+        r"^\| `(omni_speak_\w+)` \|", (DOCS / "operate.md").read_text(), re.MULTILINE
+    )
+    async with server.http() as http:
+        told = (await http.get("/metrics")).text
+    names = set(re.findall(r"^# TYPE (omni_speak_\w+)", told, re.MULTILINE))
+    assert set(table) == {name for name in names if not name.endswith("_created")}
+    assert len(table) == len(set(table))
