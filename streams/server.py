@@ -22,7 +22,7 @@ import anyio
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
@@ -124,6 +124,7 @@ def create_app(
         exception_handlers={
             SpeechError: _on_speech_error,
             HTTPException: _on_http_error,
+            ClientDisconnect: _on_left,
             Exception: _on_bug,
         },
         lifespan=lifespan,
@@ -171,6 +172,10 @@ async def _on_speech_error(request: Request, error: Exception) -> Response:
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return openai_error(error.status_code, error.detail, None, None)
+
+
+async def _on_left(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # in the middle of its body; nobody is there to read this
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

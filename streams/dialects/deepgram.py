@@ -206,7 +206,7 @@ class Query:
 def _voice(query: Mapping[str, str], info: EngineInfo) -> str | None:
     """`model` is a voice's name, or the model's for its default voice."""
     voice = query.get("model", info.model)
-    known = [name.lower() for name in (info.model, *info.voices)]
+    known = list(dict.fromkeys(name.lower() for name in (info.model, *info.voices)))
     if voice.lower() not in known:
         raise InvalidRequest(f"model must be one of {', '.join(known)}", param="model")
     return None if voice.lower() == info.model.lower() else voice

@@ -38,7 +38,7 @@ def parse(kind: type[M], data: str | bytes) -> M:
     if first["type"] == "extra_forbidden":
         known = ", ".join(kind.model_fields)
         raise Refused("unknown_field", f"no field {param!r}; there are: {known}", param=param)
-    raise Refused("invalid_message", f"{param or 'it'}: {first['msg']}", param=param)
+    raise Refused("invalid_message", f"{param or 'JSON'}: {first['msg']}", param=param)
 
 
 def _path(at: Any, loc: Sequence[str | int], *, missing: bool) -> str | None:

@@ -223,3 +223,17 @@ async def test_speak_text_in_process_is_the_same_audio(server: Running) -> None:
     assert stream.result == SpokenResult("stop", 5, 5 * SAMPLES, 3, 4)
     response = await post(server, input=text, seed=4)
     assert response.content[44:] == to_s16le(np.concatenate([f.pcm for f in frames]))
+
+
+async def test_D16_a_client_that_leaves_in_the_middle_of_its_body_is_no_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "s.sock"
+    async with serving(uds=path), await anyio.connect_unix(path) as client:
+        await client.send(
+            f"POST {SPEECH} HTTP/1.1\r\nhost: here\r\ncontent-length: 9\r\n"
+            "expect: 100-continue\r\n\r\n".encode()
+        )
+        assert b"100 Continue" in await client.receive()  # its body is being waited for
+        await client.send(b"{")
+    assert "ERROR" not in capfd.readouterr().err
