@@ -73,7 +73,7 @@ def _sessions() -> Iterator[str]:
         yield (
             f"  outbox {each._outgoing.statistics()}, room {each._made_room.value} "
             f"({each._made_room.statistics().tasks_waiting} waiting), "
-            f"journal at {each._journal.next}, received {each._session.received}"
+            f"journal at {each._journal._next}, received {each._session.received}"
         )
         for context in each._session._by_name.values():
             yield (
