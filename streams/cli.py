@@ -7,6 +7,7 @@ and talking to a warm engine never loads torch.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -87,7 +88,9 @@ def options(
 
 @app.command()
 def say(
-    text: Annotated[str | None, typer.Argument(help="What to say; - reads it from stdin.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Argument(help="What to say; - reads it from stdin.")
+    ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="Read the text from this file.")
     ] = None,
@@ -123,7 +126,7 @@ def say(
     from omni_speak.streams.say import Job, read_text, run
 
     job = Job(
-        request=SpeechRequest(read_text(text, file), voice=voice, speed=speed, seed=seed),
+        request=SpeechRequest(read_text(text or [], file), voice=voice, speed=speed, seed=seed),
         model=model,
         lexicon=lexicon,
         server=server,
@@ -211,7 +214,9 @@ def serve(
     ] = None,
     tls_self_signed: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Serve TLS with a certificate made and kept here."),
+        typer.Option(
+            metavar="DIR", file_okay=False, help="Serve TLS with a certificate made and kept here."
+        ),
     ] = None,
 ) -> None:
     """Serve HTTP and websockets."""
@@ -242,6 +247,11 @@ def serve(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--tokens") from None
+    for origin in allow_origin or ():
+        if not re.fullmatch(r"\*|https?://[^/\s]+", origin):
+            raise typer.BadParameter(
+                f"must be as https://example.com, or *; got {origin!r}", param_hint="--allow-origin"
+            )
     names = list(DIALECTS)
     if dialects is not None:
         names = [name.strip() for name in dialects.split(",") if name.strip()]
@@ -305,7 +315,7 @@ def main() -> None:
     try:
         sys.exit(app(arguments, standalone_mode=False))
     except typer.TyperException as error:
-        print(f"omni-speak: {error.format_message()}; see --help", file=sys.stderr)
+        print(f"omni-speak: {error.format_message().rstrip('.')}; see --help", file=sys.stderr)
         sys.exit(error.exit_code)
     except SpeechError as error:
         print(f"omni-speak: {error}", file=sys.stderr)

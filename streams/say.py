@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from fcntl import ioctl
@@ -70,16 +70,16 @@ class Job:
     started: float
 
 
-def read_text(text: str | None, file: Path | None) -> str:
-    """The text of an argument, of standard input (`-`) or of a file.
+def read_text(words: Sequence[str], file: Path | None) -> str:
+    """The text of arguments, of standard input (`-`) or of a file.
 
     Raises InvalidRequest if there is not exactly one of them, or if it is not UTF-8.
     """
-    if (text is None) == (file is None):
+    text = " ".join(words)
+    if bool(words) == (file is not None):
         raise InvalidRequest("give a text, or - for standard input, or --file FILE", param="text")
     if file is not None:
         return _decode(file.read_bytes(), str(file))
-    assert text is not None
     if text == "-":
         if sys.stdin is None:
             raise InvalidRequest("standard input is closed", param="text")

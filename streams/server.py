@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 
 import anyio
 import uvicorn
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -31,7 +33,7 @@ from starlette.websockets import WebSocket
 from uvicorn._types import ASGIReceiveEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from omni_speak.runtime.errors import SpeechError
+from omni_speak.runtime.errors import InvalidRequest, SpeechError
 from omni_speak.runtime.request import EngineInfo
 from omni_speak.streams.access import Access, Policy
 from omni_speak.streams.dialects import (
@@ -64,12 +66,18 @@ PAGE_HEADERS = {
 
 def engine_factory(**config: Any) -> EngineFactory:
     """Makes a real engine with `EngineConfig(**config)`. Torch and vLLM are imported, and `config`
-    is checked, when the factory is called."""
+    is checked (InvalidRequest), when the factory is called."""
 
     def make() -> AbstractAsyncContextManager[Engine]:
         from omni_speak.runtime.engine import EngineConfig, SpeechEngine
 
-        return SpeechEngine(EngineConfig(**config))
+        try:
+            return SpeechEngine(EngineConfig(**config))
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise InvalidRequest(
+                ": ".join([*map(str, first["loc"]), first["msg"].removeprefix("Value error, ")])
+            ) from None
 
     return make
 
@@ -287,8 +295,9 @@ async def serve(
 
     Shuts down, draining, on SIGTERM or SIGINT, when `stop` is set, or after `idle_timeout_s`
     seconds without a request or connection; a second signal ends the process at once. Raises
-    OSError if the address is taken, and what the engine raised if it could not start.
-    `on_listening` gets the URL once it is bound; `on_ready` follows when requests are welcome.
+    OSError if the address is taken, InvalidRequest if `tls` is no certificate and its key, and what
+    the engine raised if it could not start. `on_listening` gets the URL once it is bound;
+    `on_ready` follows when requests are welcome.
     """
     app = create_app(
         factory, dialects=dialects, limits=limits, policy=policy, send_timeout=send_timeout
@@ -310,7 +319,13 @@ async def serve(
         timeout_graceful_shutdown=1,
         lifespan="on",
     )
-    config.load()  # reads the certificate
+    try:
+        config.load()  # reads the certificate
+    except ssl.SSLError as error:
+        assert tls is not None
+        raise InvalidRequest(
+            f"{tls[0]} and {tls[1]} must be a certificate and its key, as PEM: {error.reason}"
+        ) from None
     if config.ssl is not None:
         # websockets' threaded client, which ElevenLabs' and Deepgram's packages use, reads a ticket
         # in one thread while it writes its request in another: OpenSSL may lose the request.

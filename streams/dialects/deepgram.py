@@ -65,6 +65,10 @@ _RATES = {
 """What is spoken at unless asked otherwise."""
 
 
+_FIELDS = ("model", "encoding", "sample_rate", "container", "speed")
+_WITHOUT_EFFECT = ("bit_rate", "mip_opt_out", "tag")
+
+
 class Incoming(Foreign):
     type: Literal["Speak", "Flush", "Clear", "Close"]
     text: str | None = None
@@ -189,6 +193,11 @@ class Query:
 
     @classmethod
     def of(cls, query: Mapping[str, str], info: EngineInfo, encodings: Sequence[str]) -> Query:
+        if unknown := sorted(set(query) - {*_FIELDS, *_WITHOUT_EFFECT}):
+            raise InvalidRequest(
+                f"no field {unknown[0]!r} in the query; there are: {', '.join(_FIELDS)}",
+                param=unknown[0],
+            )
         encoding = query.get("encoding", encodings[0])
         if encoding not in encodings:
             raise InvalidRequest(

@@ -17,9 +17,9 @@ import anyio
 import httpx
 import pytest
 
-from omni_speak.runtime.errors import ModelNotFound
+from omni_speak.runtime.errors import InvalidRequest, ModelNotFound
 from omni_speak.streams.client import ConnectionLost, DuplexClient, ServerError
-from omni_speak.streams.server import serve
+from omni_speak.streams.server import engine_factory, serve
 from omni_speak.streams.service import WARM_UP_STREAMS
 from tests.streams.conftest import Running, serving
 from tests.streams.fake_engine import FakeEngine
@@ -150,7 +150,7 @@ async def test_it_ends_itself_when_idle_but_not_before(tmp_path: Path) -> None:
 SERVE = """
 import anyio, sys
 from functools import partial
-from omni_speak.streams.server import serve
+from omni_speak.streams.server import engine_factory, serve
 from tests.streams.fake_engine import FakeEngine
 
 anyio.run(partial(
@@ -260,3 +260,10 @@ async def test_D22_a_second_signal_ends_it_at_once() -> None:
             await until_draining(url)
             process.send_signal(signal.SIGINT)
             assert await ended(process) == 128 + signal.SIGINT
+
+
+def test_a_server_s_engine_that_cannot_be_is_bad_input() -> None:
+    with pytest.raises(InvalidRequest, match="must be at least max_streams"):
+        engine_factory(max_streams=9999)()
+    with pytest.raises(InvalidRequest, match=r"max_queue: .* greater than or equal to 0"):
+        engine_factory(max_queue=-1)()

@@ -269,6 +269,19 @@ async def test_a_format_that_is_not_there_is_refused(server: Running, path: str)
     assert refused.value.response.status_code == 400
 
 
+async def test_deepgram_s_fields_that_we_do_not_have_are_refused(server: Running) -> None:
+    for field in ("callback=http://x", "foo=bar"):
+        with pytest.raises(InvalidStatus) as refused:
+            await dial(server, f"{DEEPGRAM}&{field}")
+        assert refused.value.response.status_code == 400
+        async with server.http() as http:
+            answer = await http.post(f"/v1/speak?{field}", json={"text": "Hello."})
+        assert answer.status_code == 400
+        assert f"no field '{field.partition('=')[0]}' in the query" in answer.json()["err_msg"]
+    async with dial(server, f"{DEEPGRAM}&mip_opt_out=true&tag=a&tag=b"):
+        pass
+
+
 async def test_only_the_dialects_asked_for_are_answered() -> None:
     async with serving(dialects=["openai", "elevenlabs"]) as server:
         async with dial(server, MULTI), server.http() as http:
