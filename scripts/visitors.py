@@ -293,6 +293,7 @@ class Peer:
         self._chance = chance
         self._sent: list[str | bytes] = []
         self._saying = anyio.Lock()
+        self._moving = anyio.Lock()
         self._seen = seen
         self._slow = chance.choice((0.0, 0.0, 0.05, 0.2))
         self._sleepy = chance.choice((0.0, 0.0, 0.002))
@@ -328,6 +329,12 @@ class Peer:
             with suppress(ConnectionClosed):  # the reader will send it again
                 await self._socket.send(data)
 
+    async def close(self) -> None:
+        """And move no more: a session that is over cannot be resumed."""
+        async with self._moving:
+            self.listening = False
+            await self.say(type="session.close")
+
     def vanish(self) -> None:
         self._socket.transport.abort()
 
@@ -357,7 +364,9 @@ class Peer:
             if self._chance.random() < self._sleepy:
                 await anyio.sleep(self._chance.random() * 10)
             if self.witness.opened is not None and self._chance.random() < self._restless:
-                await self._change_connection()
+                async with self._moving:
+                    if self.listening:
+                        await self._change_connection()
 
     def _play(self, frame: WireFrame) -> None:
         assert self.witness.opened is not None
@@ -431,8 +440,7 @@ async def duplex(server: Server, chance: Random, seen: Counter[str]) -> None:
                 seen["left"] += 1
                 tasks.cancel_scope.cancel()
                 return
-            peer.listening = False
-            await peer.say(type="session.close")
+            await peer.close()
     finally:
         peer.vanish()
     hold(not peer.witness.open_contexts, f"no end of {peer.witness.open_contexts}")
