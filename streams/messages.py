@@ -258,7 +258,8 @@ class ContextFlushed(Event):
 
 class Word(Message):
     """`text` is `[start_char:end_char]` of all the text appended to the context, as it was sent;
-    `start_ms` and `end_ms` are times of the context's audio."""
+    `start_ms` and `end_ms` are times of the context's audio. What lies between two words belongs
+    to neither: the passage from one to the other, a frame or so, or the pause written there."""
 
     text: str
     start_char: int

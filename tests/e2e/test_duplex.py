@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
+
 import anyio
 import httpx
 import numpy as np
@@ -84,6 +87,41 @@ async def test_words_are_marked_before_they_are_over_and_cite_the_text(server_ur
     assert all(text[w.start_char : w.end_char] == w.text for w in words)
     times = [t for w in words for t in (w.start_ms, w.end_ms)]
     assert times == sorted(times)
+
+
+async def test_words_follow_each_other_and_only_a_written_pause_parts_them(
+    server_url: str,
+) -> None:
+    text = "Then she left: alone, and quite (so they say) happy. Well, who would not be?"
+    async with DuplexClient(server_url) as client:
+        context = await client.open_context(seed=1)
+        await context.append(text)
+        await context.end()
+        words, frames = [], []
+        async for event in context.events():
+            if isinstance(event, Marks):
+                words += event.words
+            elif isinstance(event, AudioFrame):
+                frames.append(event.pcm.astype(float))
+        frame_ms, rate = 1000 / client.info.frame_rate, client.info.sample_rate
+    pcm = np.concatenate(frames)
+    assert [w.text for w in words] == re.findall(r"\w+", text)
+
+    def loudness(start_ms: float, end_ms: float) -> float:
+        span = pcm[round(start_ms * rate / 1000) : round(end_ms * rate / 1000)]
+        return float(np.sqrt(np.mean(span**2)))
+
+    spoken = loudness(words[0].start_ms, words[-1].end_ms)
+    assert words[0].start_ms <= frame_ms
+    for word, following in pairwise(words):
+        gap = following.start_ms - word.end_ms
+        assert gap >= 0
+        if text[word.end_char : following.start_char].isspace():
+            assert gap <= 1.5 * frame_ms, following
+        else:
+            assert gap >= 1.5 * frame_ms, following
+            assert loudness(word.end_ms, following.start_ms) < spoken / 4, following
+    assert len(pcm) * 1000 / rate - words[-1].end_ms <= 2 * frame_ms
 
 
 async def test_an_interrupt_splits_the_text_and_speech_goes_on(server_url: str) -> None:
