@@ -55,6 +55,11 @@ class _Bounded:
     def is_file(self) -> bool:
         return self.max_lead == math.inf
 
+    @property
+    def release(self) -> float:
+        """The lead at which it comes back once it is held."""
+        return self.max_lead * HYSTERESIS
+
 
 @dataclass(frozen=True, slots=True)
 class StreamView(_Bounded):
@@ -92,11 +97,6 @@ class StreamView(_Bounded):
     def urgency(self, now: float) -> float:
         """Its slack, or the time until it has waited for long enough."""
         return min(self.slack(now), self.served + LONGEST_WAIT - now)
-
-    @property
-    def release(self) -> float:
-        """The lead at which it comes back once it is held."""
-        return self.max_lead * HYSTERESIS
 
     @property
     def comes_back(self) -> float:
@@ -244,7 +244,7 @@ class _Stream(_Bounded):
         return (self.generated - self.taken) * period
 
     def is_back(self, lead: float) -> bool:
-        return self.held and lead <= self.max_lead * HYSTERESIS
+        return self.held and lead <= self.release
 
 
 class FrameClock:

@@ -8,6 +8,7 @@ positions (adjacent pairs), SwiGLU, no biases.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import cast
 
 import torch
@@ -150,13 +151,10 @@ class DepthTransformer(nn.Module):
         return codes
 
     def _graph(self, top_k: int) -> Graph:
-        def generate(hidden: Tensor, token: Tensor, temperature: Tensor, noise: Tensor) -> Tensor:
-            return self._generate(hidden, token, temperature, noise, top_k)
-
         weight, rows = self.project.weight, 2
         return Graph(
             self,
-            generate,
+            partial(self._generate, top_k=top_k),
             weight.new_zeros(rows, self.project.in_features),
             torch.zeros(rows, dtype=torch.int64),
             weight.new_ones(rows),

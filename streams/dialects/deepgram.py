@@ -65,10 +65,6 @@ _RATES = {
 """What is spoken at unless asked otherwise."""
 
 
-_FIELDS = ("model", "encoding", "sample_rate", "container", "speed")
-_WITHOUT_EFFECT = ("bit_rate", "mip_opt_out", "tag")
-
-
 class Incoming(Foreign):
     type: Literal["Speak", "Flush", "Clear", "Close"]
     text: str | None = None
@@ -179,6 +175,9 @@ def _problem(event: ErrorEvent) -> str:
 
 
 # -- what a query asks for ---------------------------------------------------------------------
+
+_FIELDS = ("model", "encoding", "sample_rate", "container", "speed")
+_WITHOUT_EFFECT = ("bit_rate", "mip_opt_out", "tag")
 
 
 @dataclass(frozen=True, slots=True)
