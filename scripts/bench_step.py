@@ -2,7 +2,8 @@
 background, without per-request seeds, and bare vLLM with the same layers, head and sampling.
 
 One process, one run, the variants by turns, so that the ratios hold on a noisy machine. Every time
-is a median per step in microseconds of the engine thread, but for `build`, which is the builder's.
+is a median per step in microseconds of the engine thread, but for `build`, which is the builder's
+and a mean: in the background it need not fall into its own step.
 
     schedule   vLLM's scheduler, before and after the step
     prepare    input batch, attention metadata
@@ -56,6 +57,11 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.current: dict[str, float] = defaultdict(float)
+
+    def take(self) -> dict[str, float]:
+        """The time since the last call, by part: a build that ends between two steps counts too."""
+        taken, self.current = self.current, defaultdict(float)
+        return taken
 
     def wrap(self, owner: Any, name: str, part: str) -> None:
         call: Callable[..., Any] = getattr(owner, name)
@@ -227,15 +233,15 @@ def measure(variant: str, streams: int, steps: int, bare_directory: Path, into: 
         watch(variant, core, runner, stopwatch)
         gc.disable()
         for step in range(WARM_UP + steps):
-            stopwatch.current.clear()
             begin = time.perf_counter()
             _, executed = core.step_fn()
             elapsed = time.perf_counter() - begin
             if not executed:
                 raise RuntimeError(f"{variant}: step {step} ran nothing; its requests have ended")
+            inside = stopwatch.take()
             if step >= WARM_UP:
                 into.steps.append(elapsed)
-                parts = split(stopwatch.current)
+                parts = split(inside)
                 parts["own"] = elapsed - parts["forward"] - parts["mtp"]
                 for part, seconds in parts.items():
                     into.parts[part].append(seconds)
@@ -292,6 +298,7 @@ def report(results: dict[tuple[int, str], Times], output: Path | None) -> None:
             "variant": variant,
             "step": statistics.median(times.steps) * 1e6,
             **{part: statistics.median(times.parts[part]) * 1e6 for part in (*PARTS, "own")},
+            "build": statistics.mean(times.parts["build"]) * 1e6,
         }
         rows.append(row)
         cells = " ".join(f"{row[part]:8.0f}" for part in PARTS)
